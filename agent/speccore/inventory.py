@@ -1,0 +1,101 @@
+"""What a host is and offers: hardware, devices, engine builds with their capabilities, models, and what its owner allows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from .canonical import sha256_of
+
+
+class Peer(BaseModel):
+    """Base of what machines send: unknown fields of a newer peer are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Capabilities(Peer):
+    """What an engine build can do, read from its ``--help`` and never from its version.
+
+    ``flags`` maps every name that the help lists (short and long, removed ones left out) to the long name that
+    SpecWeb uses for it. ``spec_types`` are the values that ``--spec-type`` takes (empty: no such flag).
+    """
+
+    dialect: str  # "spec-type" (today's), "draft-flag" (older: -md and --draft-max), "none"
+    flags: dict[str, str]
+    removed_flags: list[str] = []
+    spec_types: list[str] = []
+    help_sha256: str = ""
+
+
+class RuntimeInfo(Peer):
+    """An engine build on a host; its identity is ``manifest_hash``."""
+
+    engine: Literal["llama-server", "vllm"]
+    version: str  # what --version prints, one line
+    source_commit: str = ""
+    backend: str = ""  # "cpu", "vulkan", "cuda", …, from the libraries that it loads
+    manifest_hash: str
+    manifest: dict[str, str] = {}  # file name: sha256
+    executable: str  # path on the host
+    capabilities: Capabilities
+
+
+class ModelInfo(Peer):
+    """A model file on a host, read from the file itself."""
+
+    alias: str
+    manifest_hash: str
+    manifest: dict[str, str] = {}
+    path: str
+    format: str = "gguf"
+    size_bytes: int
+    architecture: str = ""
+    quantization: str = ""
+    n_parameters: int | None = None
+    n_layers: int | None = None
+    context_length: int | None = None
+    vocab_size: int | None = None
+    has_mtp: bool = False
+    tokenizer_hash: str = ""
+    chat_template_hash: str = ""
+
+
+class Device(Peer):
+    """What a job computes on. A host without a GPU has one device of kind cpu."""
+
+    uuid: str
+    kind: Literal["cpu", "gpu"]
+    name: str
+    memory_bytes: int
+    driver: str = ""
+    power_cap_w: float | None = None
+
+
+class HostInventory(Peer):
+    protocol: int = 1
+    agent_version: str
+    hostname: str
+    os: dict[str, str]  # system, release, machine, libc
+    boot_id: str
+    cpu_model: str
+    n_cores: int
+    memory_bytes: int
+    devices: list[Device]
+    runtimes: list[RuntimeInfo]
+    models: list[ModelInfo]
+    allowed_flags: list[str] = Field(default_factory=list)
+    labels: dict[str, str] = Field(default_factory=dict)
+    sensors: dict[str, str] = Field(default_factory=dict)  # name: "ok", or why it is missing
+    problems: list[str] = Field(default_factory=list)  # e.g. a configured model file that is not there
+
+    def content_hash(self) -> str:
+        return sha256_of(self.model_dump(mode="json"))
+
+    def hardware_name(self) -> str:
+        """The class of the devices, e.g. ``1 × NVIDIA H200`` or ``CPU · Intel Xeon, 2 cores``."""
+        device = self.devices[0]
+        if device.kind == "cpu":
+            return f"CPU · {self.cpu_model}, {self.n_cores} cores"
+        return f"{len(self.devices)} × {device.name}"

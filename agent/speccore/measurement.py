@@ -1,0 +1,215 @@
+"""What is computed from evidence: numbers with their sources, for probes, attempts, and comparisons.
+
+A number that can't be had is :class:`Withheld` with its reason; never zero, None or NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from .inventory import Peer
+
+PARSER_VERSION = 1
+ANALYSIS_VERSION = 1
+
+
+class Source(Peer):
+    """Where a number was read: a file of the attempt's evidence, and the line in it (from 1) where there is one."""
+
+    file: str
+    line: int | None = None
+    field: str = ""  # e.g. "timings.draft_n", "llamacpp:spec_decode_num_drafts_total after − before"
+
+
+class Number(Peer):
+    value: float
+    source: Source
+
+
+class Withheld(Peer):
+    """A number that is not shown, and why."""
+
+    withheld: str
+    reason_code: str = ""
+
+
+Maybe = Number | Withheld
+
+
+def value_of(m: Maybe) -> float | None:
+    """The plain value, or None if withheld."""
+    return m.value if isinstance(m, Number) else None
+
+
+class Counters(Peer):
+    """Speculation counters of one probe (design §4). ``accepted_by_position`` is a list by position, or withheld."""
+
+    drafted: Maybe
+    accepted: Maybe
+    committed: Maybe  # tokens that cycles committed: accepted + one for each decode step
+    verify_steps: Maybe  # decode steps that had a draft
+    decode_steps: Maybe  # all decode steps of the target
+    emitted: Maybe  # tokens sent, without the prefill's first
+    draft_ms: Maybe
+    eval_ms: Maybe
+    accepted_by_position: list[int] | Withheld
+    accepted_by_position_source: Source | None = None
+
+
+class ProbeMeasurement(Peer):
+    """One request. Seconds of the host's monotonic clock; counts in tokens."""
+
+    probe: str
+    point: str
+    item: str
+    warmup: bool
+    ok: bool
+    failure: str = ""  # error code
+    failure_message: str = ""
+    line: int  # its line in records.jsonl
+    status: int = 0
+    finish_reason: str = ""
+    prompt_tokens: Maybe
+    completion_tokens: Maybe  # the client's count, from ids
+    server_tokens: Maybe  # the server's
+    cache_hit_tokens: Maybe
+    n_events: int
+    n_chunks: int
+    n_first: int  # tokens of the first chunk
+    ttft_any_s: Maybe
+    ttft_content_s: Maybe
+    e2e_s: Maybe
+    decode_tokens_per_s: Maybe
+    speculation_reported: bool | None = None  # by the server in its settings; None: it doesn't say
+    counters: Counters
+    ids_sha256: str = ""
+    check_passed: bool | None = None  # None: the item has no check
+    check_note: str = ""
+
+
+class LogFacts(Peer):
+    """What an engine's log tells, each with its line."""
+
+    build: str = ""
+    backend_devices: list[str] = Field(default_factory=list)
+    memory_mib: dict[str, float] = Field(default_factory=dict)  # e.g. "target model CPU_Mapped": 118.2
+    speculation: str = ""  # e.g. "draft-simple"
+    speculation_line: int | None = None
+    n_slots: int | None = None
+    context_per_slot: int | None = None
+    layers_offloaded: str = ""
+    error_code: str = ""  # of the error tree, where the log names a fault
+    error: str = ""
+    error_line: int | None = None
+    draft_acceptance: list[dict[str, Any]] = Field(default_factory=list)  # by request, with its line
+
+
+class AttemptMeasurement(Peer):
+    """All that one attempt's evidence says."""
+
+    parser_version: int = PARSER_VERSION
+    attempt_id: str
+    trial: str
+    arm: str
+    mode: str
+    block: int
+    probes: list[ProbeMeasurement]
+    log: LogFacts
+    engaged: bool | None  # speculation is on: by settings and by drafts; None for mode off
+    engaged_why: str = ""
+    peak_memory_bytes: Maybe  # host and devices together, peak while probing
+    peak_device_bytes: Maybe
+    context_per_slot: int | None = None
+    slots: int | None = None
+    healthy_after_s: float | None = None
+    n_late_events: int = 0
+    n_events: int = 0
+    cpu_percent_mean: float | None = None
+    pair_fields: dict[str, str]  # what the pair key is made of, but speculation: name → value
+
+
+class Check(Peer):
+    """One line of the integrity panel."""
+
+    name: str
+    kind: Literal["hard", "soft"]
+    passed: bool
+    sentence: str
+    evidence: dict[str, Any] = {}
+
+
+class Interval(Peer):
+    """A ratio with its 95 % interval; withheld below 3 blocks."""
+
+    estimate: float
+    low: float | None = None
+    high: float | None = None
+    n_blocks: int
+    withheld: str = ""
+
+
+VerdictWord = Literal["keep", "shorten", "disable", "inconclusive", "invalid", "not engaged"]
+
+
+class Verdict(Peer):
+    """``reason`` is a short code-like phrase ("slower", "noise-limited"); ``sentence`` is for people."""
+
+    word: VerdictWord
+    reason: str = ""
+    sentence: str = ""
+
+
+class ComparisonResult(Peer):
+    """Arm against baseline at one point of one job."""
+
+    analysis_version: int = ANALYSIS_VERSION
+    arm: str
+    mode: str
+    draft_limit: int | None
+    point: str
+    workload: str
+    concurrency: int
+    occupied_context: int
+    temperature: float
+    speedup: Interval | Withheld  # Withheld when no block has a matched pair
+    total_time: Interval | Withheld  # ratio of total equal-work seconds
+    leave_one_prompt_out: tuple[float, float] | Withheld
+    block_values: dict[int, float]  # block: mean ln(baseline ÷ arm)
+    n_prompts: int  # distinct matched prompts
+    n_pairs_dropped: int
+    p_holm: float | None = None
+    noise_floor: float | None = None  # None: unknown
+    arm_equal_work_s: Maybe  # mean over matched prompts
+    baseline_equal_work_s: Maybe
+    arm_tokens_per_s: Maybe  # median decode speed over probes
+    baseline_tokens_per_s: Maybe
+    arm_e2e_s: Maybe
+    baseline_e2e_s: Maybe
+    arm_tokens: Maybe  # mean answer length
+    baseline_tokens: Maybe
+    acceptance_rate: Maybe  # token-weighted over the arm's probes
+    mean_acceptance_length: Maybe
+    tokens_per_target_pass: Maybe
+    drafted_per_cycle: Maybe
+    accepted_by_position: list[float] | Withheld  # survival: accepted at position ÷ verify steps
+    cycle_ms: Maybe
+    plain_step_ms: Maybe  # of the baseline
+    break_even_tokens_per_pass: Maybe  # what the arm needs here
+    memory_bill_bytes: Maybe
+    context_lost_tokens: int | None = None
+    slots_lost: int | None = None
+    checks: list[Check]
+    verdict: Verdict
+    recommended: bool = False
+
+
+class JobAnalysis(Peer):
+    """Everything computed for one job."""
+
+    analysis_version: int = ANALYSIS_VERSION
+    comparisons: list[ComparisonResult]
+    checks: list[Check]  # of the job as a whole
+    answers: list[dict[str, Any]]  # for each point: {"point", "word", "arm", "sentence"}
+    attempts_used: list[str]

@@ -1,0 +1,184 @@
+"""Agent protocol v1: the messages between agent and server. Pinned by ``tests/wire``; see docs/protocol.md.
+
+An optional field keeps the version; a new meaning bumps it. Unknown fields are ignored.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from .errors import ErrorBody
+from .inventory import HostInventory, Peer
+from .spec import ExperimentSpec
+
+PROTOCOL = 1
+
+EvidenceKind = Literal["log", "launch", "manifest", "records", "texts", "metrics", "samples", "attempt"]
+
+
+class EnrolRequest(Peer):
+    protocol: int = PROTOCOL
+    code: str
+    hostname: str
+    agent_version: str
+
+
+class EnrolReply(Peer):
+    protocol: int = PROTOCOL
+    host_id: str
+    host_name: str
+    agent_token: str
+
+
+class ProbePlan(Peer):
+    """One timed request. ``id`` is unique in the trial, e.g. ``count/c1/ctx0/t0#3``; ``item`` names the workload's item."""
+
+    id: str
+    point: str
+    item: str
+    seed: int
+
+
+class WarmupPlan(Peer):
+    id: str
+    point: str  # whose shape (sampling, max_tokens) it has
+    item: str  # from the workload's reserved items
+    seed: int
+
+
+class TrialPlan(Peer):
+    """One server start of one arm in one block. ``index`` counts from 0 through the job in order of running."""
+
+    id: str  # "b1-draft-3": block, arm; with a point's number where a trial has one point of its own
+    index: int
+    block: int  # from 1
+    position: int  # in the block, from 1
+    arm: str
+    points: list[str]
+    warmup: list[WarmupPlan]
+    probes: list[ProbePlan]
+
+
+class JobPlan(Peer):
+    """All trials of a job in order. ``workloads`` maps each point's workload name to the hash of its content."""
+
+    seed: int
+    trials: list[TrialPlan]
+    workloads: dict[str, str]
+
+
+class JobOffer(Peer):
+    """A job with its lease. ``commands`` are the rendered commands with symbolic bindings ({target}, {port}, …)."""
+
+    job_id: str
+    experiment_id: str
+    lease: int  # n-th lease of this job
+    lease_token: str
+    spec: ExperimentSpec
+    plan: JobPlan
+    runtime_hash: str
+    target_hash: str
+    draft_hashes: dict[str, str] = {}  # arm: manifest hash of its draft model
+    device_uuids: list[str]
+    commands: dict[str, list[str]] = {}
+    done_trials: list[str] = []  # trials that need no further attempt
+
+
+class Running(Peer):
+    """What the agent is doing, for people to watch."""
+
+    job_id: str
+    lease: int
+    trial: str = ""
+    attempt: str = ""
+    phase: str = ""  # starting, warm-up, probing, stopping, uploading
+    probe: int = 0
+    n_probes: int = 0
+    tokens_per_s: float | None = None
+    eta_s: float | None = None
+
+
+class Finished(Peer):
+    """The agent's last word on a job, repeated in each poll until acknowledged."""
+
+    job_id: str
+    lease: int
+    outcome: Literal["completed", "failed", "cancelled"]
+    error: ErrorBody | None = None
+
+
+class PollRequest(Peer):
+    protocol: int = PROTOCOL
+    agent_version: str = ""
+    inventory_hash: str
+    running: Running | None = None
+    finished: list[Finished] = []
+    draining: bool = False
+    spooled_bytes: int = 0
+
+
+class PollReply(Peer):
+    """The full desired state: a lost reply heals itself with the next."""
+
+    protocol: int = PROTOCOL
+    job: JobOffer | None = None
+    cancel: list[str] = []  # job ids
+    acknowledged: list[str] = []  # job ids of Finished that the server has stored
+    drain: bool = False
+    send_inventory: bool = False
+    poll_after_s: float = 10.0
+    server_time: datetime | None = None
+
+
+class InventoryRequest(Peer):
+    protocol: int = PROTOCOL
+    inventory: HostInventory
+
+
+class EvidenceRef(Peer):
+    """A raw file: its name in the attempt, the SHA-256 and size of its uncompressed bytes."""
+
+    name: str
+    kind: EvidenceKind
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    bytes: int = Field(ge=0)
+    private: bool = False  # holds prompt or answer text
+
+
+class AttemptReport(Peer):
+    """One try at a trial has ended. Accepted when every blob is there and re-hashed."""
+
+    protocol: int = PROTOCOL
+    attempt_id: str  # UUID, made by the agent
+    job_id: str
+    lease: int
+    trial: str
+    n: int  # n-th attempt at this trial, from 1
+    outcome: Literal["ok", "failed", "cancelled"]
+    error: ErrorBody | None = None
+    boot_id: str
+    started_at: datetime
+    ended_at: datetime
+    durations_s: dict[str, float] = {}  # start, warmup, probe, stop
+    evidence: list[EvidenceRef]
+
+
+class ReportReply(Peer):
+    protocol: int = PROTOCOL
+    stored: bool
+    counted: bool  # False: kept as evidence only (stale lease, or the trial already has an accepted attempt)
+    missing: list[str] = []  # blobs to send first
+
+
+class Refusal(Peer):
+    """The one shape of an error reply: {"error": {code, message, details}}."""
+
+    error: ErrorBody
+
+
+def decode(model: type[Peer], data: Any) -> Any:
+    """Parses a peer's message; raises ``pydantic.ValidationError``."""
+    return model.model_validate(data)

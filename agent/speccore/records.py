@@ -1,0 +1,140 @@
+"""The shapes of the evidence files that an attempt leaves; each definition can be computed again from them.
+
+| file                | kind     | content |
+|---------------------|----------|---------|
+| ``server.log``      | log      | stdout and stderr of the engine, as written |
+| ``launch.json``     | launch   | :class:`Launch` |
+| ``manifest.json``   | manifest | :class:`Manifest` |
+| ``records.jsonl``   | records  | one :class:`StreamRecord` a line, warm-up first |
+| ``texts.jsonl``     | texts    | one :class:`TextRecord` a line, same order (private) |
+| ``metrics.jsonl``   | metrics  | one :class:`MetricsSnapshot` a line |
+| ``samples.jsonl``   | samples  | one :class:`Sample` a line, some each second |
+| ``attempt.json``    | attempt  | :class:`AttemptSummary` |
+
+Files travel as zstd; names and hashes are of the uncompressed bytes. Times are seconds of the host's monotonic
+clock, counted from the attempt's start (``AttemptSummary.started_at``).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from .errors import ErrorBody
+from .inventory import Peer
+
+LOG, LAUNCH, MANIFEST = "server.log", "launch.json", "manifest.json"
+RECORDS, TEXTS, METRICS = "records.jsonl", "texts.jsonl", "metrics.jsonl"
+SAMPLES, ATTEMPT = "samples.jsonl", "attempt.json"
+
+
+class StreamEvent(Peer):
+    """One event of the stream. ``tokens`` from ids where the stream has them. ``predicted_n`` … are the engine's own per-token timings."""
+
+    at_s: float  # arrival of its last byte, before any JSON was parsed
+    tokens: int
+    kind: Literal["content", "reasoning", "final", "error"] = "content"
+    predicted_n: int | None = None
+    predicted_ms: float | None = None
+    draft_n: int | None = None
+    draft_n_accepted: int | None = None
+
+
+class StreamRecord(Peer):
+    """One request, timed. ``failure`` is a code of the error tree, else empty."""
+
+    probe: str
+    warmup: bool = False
+    point: str
+    item: str
+    seed: int
+    path: str  # "/completion"
+    request_sha256: str
+    connected_at_s: float
+    sent_at_s: float  # last byte of the request written
+    closed_at_s: float
+    status: int
+    events: list[StreamEvent]
+    final: dict[str, Any] = {}  # the last event's counts and timings, without text: tokens_predicted, timings, stop_type, …
+    generation_settings: dict[str, Any] = {}  # as the server echoes them
+    ids_sha256: str = ""  # of the canonical JSON of all token ids; equal outputs have equal hashes
+    failure: str = ""
+    failure_message: str = ""
+
+
+class TextRecord(Peer):
+    probe: str
+    request: dict[str, Any]  # the body that was sent
+    texts: list[str]  # one for each event
+    ids: list[list[int]]  # one list for each event
+
+
+class MetricsSnapshot(Peer):
+    """The engine's /metrics as text. ``when`` is before or after; ``probe`` is empty for the whole trial."""
+
+    at_s: float
+    when: Literal["before", "after"]
+    probe: str = ""
+    status: int
+    text: str
+
+
+class Sample(Peer):
+    """Memory and load at one moment. ``rss_bytes`` is of the engine's process tree (PSS where the platform gives it)."""
+
+    at_s: float
+    phase: str
+    rss_bytes: int | None = None
+    pss_bytes: int | None = None
+    device_bytes: dict[str, int] = {}  # by device UUID
+    cpu_percent: float | None = None  # whole machine, 0 … 100
+    load_1m: float | None = None
+    temperature_c: float | None = None
+    clock_mhz: float | None = None
+
+
+class Launch(Peer):
+    argv: list[str]
+    env: dict[str, str]  # what was set for the engine beside the inherited PATH and locale
+    cwd: str
+    port: int
+    pid: int
+    started_at: datetime
+    healthy_after_s: float | None = None
+    exit_code: int | None = None
+    stopped_by: Literal["agent", "itself", ""] = ""
+    props: dict[str, Any] = {}  # /props, as answered after health, prompts left out
+
+
+class Manifest(Peer):
+    runtime: dict[str, str]
+    runtime_hash: str
+    runtime_version: str
+    target: dict[str, str]
+    target_hash: str
+    draft: dict[str, str] = {}
+    draft_hash: str = ""
+    workloads: dict[str, str]  # name: content hash
+    agent_version: str
+    inventory_hash: str
+    boot_id: str
+    os: dict[str, str]
+
+
+class AttemptSummary(Peer):
+    """What the agent did, in its own words; the numbers are computed from the other files."""
+
+    attempt_id: str
+    job_id: str
+    trial: str
+    arm: str
+    block: int
+    n: int
+    outcome: Literal["ok", "failed", "cancelled"]
+    error: ErrorBody | None = None
+    started_at: datetime
+    ended_at: datetime
+    phases: list[tuple[str, float]]  # (phase, second at which it began)
+    client_late_events: int = 0  # events that the client read late by more than 1 ms, where it can tell
+    client_events: int = 0
+    leftover_pids: list[int] = []
