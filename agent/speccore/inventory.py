@@ -82,6 +82,7 @@ class HostInventory(Peer):
     cpu_model: str
     n_cores: int
     memory_bytes: int
+    engine_threads: int | None = None  # what the host's owner allows an engine; None: all cores but one
     devices: list[Device]
     runtimes: list[RuntimeInfo]
     models: list[ModelInfo]
@@ -92,6 +93,10 @@ class HostInventory(Peer):
 
     def content_hash(self) -> str:
         return sha256_of(self.model_dump(mode="json"))
+
+    def default_threads(self) -> int:
+        """CPU threads of an engine whose experiment names none; agent and server must render the same."""
+        return self.engine_threads or max(1, self.n_cores - 1)
 
     def hardware_name(self) -> str:
         """The class of the devices, e.g. ``1 × NVIDIA H200`` or ``CPU · Intel Xeon, 2 cores``."""
