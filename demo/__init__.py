@@ -1,0 +1,1 @@
+"""One machine's demonstration: embedded servers, two small models, a sample experiment, and the command that runs them."""
