@@ -123,9 +123,9 @@ class Stack:
 
     def _take_home(self) -> None:
         fresh = not self.home.exists() or not any(self.home.iterdir())
-        self.home.mkdir(parents=True, exist_ok=True)
         lock = self.home / "stack.lock"
         try:
+            self.home.mkdir(parents=True, exist_ok=True)
             handle = lock.open("a+")
         except PermissionError:
             raise StackError(f"{lock} is not ours to write; run as its owner, or set SPECWEB_HOME to another folder") from None
@@ -268,7 +268,14 @@ class Stack:
         folder.mkdir(exist_ok=True)
         self._give(folder)
         # No TCP, nothing on disk: the database is the truth, a lost message is swept up.
-        settings = {"port": "0", "unixsocket": sock, "unixsocketperm": "700", "dir": folder, "save": "", "appendonly": "no"}
+        settings: dict[str, str | Path] = {
+            "port": "0",
+            "unixsocket": sock,
+            "unixsocketperm": "700",
+            "dir": folder,
+            "save": "",
+            "appendonly": "no",
+        }
         argv: list[str | Path] = [program]
         for name, value in settings.items():
             argv += [f"--{name}", value]
