@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, computed_field
 
 from .inventory import Peer
 
@@ -138,6 +138,14 @@ class Check(Peer):
     passed: bool
     sentence: str
     evidence: dict[str, Any] = {}
+    not_checked: bool = False  # what it needs was not measured; then ``passed`` is False, and nothing has failed
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def state(self) -> Literal["passed", "failed", "not checked"]:
+        if self.not_checked:
+            return "not checked"
+        return "passed" if self.passed else "failed"
 
 
 class Interval(Peer):
@@ -148,6 +156,7 @@ class Interval(Peer):
     high: float | None = None
     n_blocks: int
     withheld: str = ""
+    method: str = "t over blocks"  # or "regression on position", where the host drifted
 
 
 VerdictWord = Literal["keep", "shorten", "disable", "inconclusive", "invalid", "not engaged"]
