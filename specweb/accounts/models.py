@@ -1,0 +1,61 @@
+"""Who: people, their teams and roles, and the secrets that stand for a person."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+
+class User(AbstractUser):
+    """A person. What one may do follows from memberships, never from ``is_staff``."""
+
+    def role_in(self, team_id: int) -> str | None:
+        """The role in a team, or None for a stranger."""
+        return self.memberships.filter(team_id=team_id).values_list("role", flat=True).first()
+
+
+class Team(models.Model):
+    slug = models.SlugField(max_length=60, unique=True)
+    name = models.CharField(max_length=120)
+    created_at = models.DateTimeField(auto_now_add=True)
+    members = models.ManyToManyField(User, through="Membership", related_name="teams")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Role(models.TextChoices):
+    VIEWER = "viewer", "viewer"
+    SUBMITTER = "submitter", "submitter"
+    MAINTAINER = "maintainer", "maintainer"
+
+
+class Membership(models.Model):
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=12, choices=Role, default=Role.VIEWER)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "team"], name="membership_once")]
+
+
+class ApiToken(models.Model):
+    """A person's token: shown once, stored as prefix and hash."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=80)
+    prefix = models.CharField(max_length=12)
+    hash = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_used_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+
+class LoginLink(models.Model):
+    """A one-time way in from the machine itself: a random secret, stored as its hash."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    hash = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)

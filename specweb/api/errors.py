@@ -1,0 +1,62 @@
+"""Every failure of the API in one shape: ``{"error": {code, message, blame, remedy, details}}``."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.http import Http404
+from pydantic import ValidationError
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+from speccore.errors import ErrorBody, SpecWebError
+
+log = logging.getLogger(__name__)
+
+#: HTTP status of an error's code; others follow from its blame.
+STATUS = {
+    "not_authenticated": 401,
+    "not_allowed": 403,
+    "not_found": 404,
+    "stale_lease": 409,
+    "blobs_missing": 409,
+    "blob_too_large": 413,
+    "hash_mismatch": 422,
+    "protocol_not_supported": 426,
+}
+
+
+def handle(error: Exception, context: dict[str, Any]) -> Response:
+    """Django REST framework's exception handler. An unforeseen error is logged and told without its traceback."""
+    set_rollback()
+    body, status = _body_and_status(error)
+    if status >= 500:
+        log.error("%s failed", context.get("request"), exc_info=error)
+    return Response({"error": body.model_dump(mode="json")}, status=status)
+
+
+def _body_and_status(error: Exception) -> tuple[ErrorBody, int]:
+    if isinstance(error, SpecWebError):
+        return error.body(), STATUS.get(error.code, 400 if error.blame == "spec" else 500)
+    if isinstance(error, ValidationError):
+        fields = [{"field": ".".join(str(p) for p in e["loc"]), "message": e["msg"]} for e in error.errors(include_url=False)]
+        first = fields[0]
+        text = f"the message can't be read: {first['field'] or 'it'}: {first['message']}"
+        return _error("invalid_message", text, remedy="Send a message of protocol v1.", details={"fields": fields}), 400
+    if isinstance(error, exceptions.NotAuthenticated | exceptions.AuthenticationFailed):
+        return _error("not_authenticated", str(error.detail), remedy="Send a valid token; a revoked host must enrol again."), 401
+    if isinstance(error, exceptions.PermissionDenied | PermissionDenied):
+        return _error("not_allowed", "this token may not do that"), 403
+    if isinstance(error, Http404 | exceptions.NotFound):
+        return _error("not_found", "there is nothing at this address"), 404
+    if isinstance(error, RequestDataTooBig):
+        return _error("message_too_large", "the message is larger than this service takes"), 413
+    if isinstance(error, exceptions.APIException):
+        return _error(str(error.default_code), str(error.detail)), error.status_code
+    return _error("server_error", "the service failed on this request; its log says why", retry=True), 500
+
+
+def _error(code: str, message: str, *, remedy: str = "", retry: bool = False, details: dict[str, Any] | None = None) -> ErrorBody:
+    return ErrorBody(code=code, message=message, blame="server", remedy=remedy, retry=retry, details=details or {})

@@ -1,0 +1,344 @@
+"""What was asked and who runs it: experiments, their jobs, the hosts and what these offer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import models
+from speccore.inventory import HostInventory as Inventory
+from speccore.jobstate import FINAL, HELD, JobState
+from speccore.spec import ExperimentSpec
+from speccore.workload import Workload as WorkloadContent
+from uuid_utils.compat import uuid7
+
+from specweb.accounts.models import Team, User
+
+Viewer = Any  # User or AnonymousUser
+
+JOB_STATES = [(s.value, s.value) for s in JobState]
+#: An experiment shows the state of the job that still has most to tell; final ones last.
+STATE_ORDER = [
+    JobState.RUNNING,
+    JobState.STALLED,
+    JobState.CLAIMED,
+    JobState.COMPLETED,
+    JobState.QUEUED,
+    JobState.WAITING,
+    JobState.PROCESSED,
+    JobState.FAILED,
+    JobState.CANCELLED,
+]
+
+
+def _teams_of(user: Viewer) -> models.QuerySet[Team]:
+    return Team.objects.filter(memberships__user_id=user.pk)
+
+
+class Visibility(models.TextChoices):
+    TEAM = "team", "team"
+    PUBLIC = "public", "public"
+
+
+class ExperimentQuerySet(models.QuerySet["Experiment"]):
+    def visible_to(self, user: Viewer) -> ExperimentQuerySet:
+        """What a person may read: public experiments, and those of their own teams."""
+        return self.filter(models.Q(visibility=Visibility.PUBLIC) | models.Q(team__in=_teams_of(user)))
+
+
+class Experiment(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="experiments")
+    created_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    visibility = models.CharField(max_length=8, choices=Visibility, default=Visibility.TEAM)
+    name = models.CharField(max_length=120)
+    question = models.CharField(max_length=300, blank=True)
+    spec = models.JSONField()
+    spec_hash = models.CharField(max_length=64, db_index=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = ExperimentQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def parsed_spec(self) -> ExperimentSpec:
+        return ExperimentSpec.model_validate(self.spec)
+
+    @property
+    def state(self) -> JobState:
+        """Derived from its jobs, which callers prefetch; there is always at least one."""
+        states = {JobState(job.state) for job in self.jobs.all()}
+        return next(s for s in STATE_ORDER if s in states)
+
+
+class Arm(models.Model):
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="arms")
+    position = models.PositiveSmallIntegerField()
+    name = models.CharField(max_length=80)
+    mode = models.CharField(max_length=40)
+    draft_limit = models.PositiveIntegerField(null=True)
+    is_baseline = models.BooleanField()
+    settings = models.JSONField()
+
+    class Meta:
+        ordering = ["position"]
+        constraints = [models.UniqueConstraint(fields=["experiment", "name"], name="arm_name_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class WorkloadQuerySet(models.QuerySet["Workload"]):
+    def visible_to(self, user: Viewer) -> WorkloadQuerySet:
+        return self.filter(models.Q(team=None) | models.Q(team__in=_teams_of(user)))
+
+    def of_team(self, team: Team) -> WorkloadQuerySet:
+        """What a team may use: built-in workloads and its own."""
+        return self.filter(models.Q(team=None) | models.Q(team=team))
+
+
+class Workload(models.Model):
+    """Immutable. ``team`` None means built-in."""
+
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, null=True, related_name="workloads")
+    name = models.CharField(max_length=80)
+    version = models.PositiveIntegerField()
+    title = models.CharField(max_length=120)
+    content_hash = models.CharField(max_length=64, db_index=True)
+    content = models.JSONField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = WorkloadQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name", "-version"]
+        constraints = [
+            models.UniqueConstraint(fields=["team", "name", "version"], nulls_distinct=False, name="workload_version_once"),
+            models.UniqueConstraint(fields=["team", "content_hash"], nulls_distinct=False, name="workload_content_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+    @property
+    def parsed(self) -> WorkloadContent:
+        return WorkloadContent.model_validate(self.content)
+
+
+class Point(models.Model):
+    """``workload`` is the version that the experiment's name was resolved to when it was submitted."""
+
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="points")
+    position = models.PositiveSmallIntegerField()
+    key = models.CharField(max_length=200)
+    workload = models.ForeignKey(Workload, on_delete=models.PROTECT, related_name="+")
+    concurrency = models.PositiveIntegerField()
+    occupied_context = models.PositiveIntegerField()
+    temperature = models.FloatField()
+    max_tokens = models.PositiveIntegerField()
+    probes = models.PositiveIntegerField()
+    settings = models.JSONField()
+
+    class Meta:
+        ordering = ["position"]
+        constraints = [models.UniqueConstraint(fields=["experiment", "key"], name="point_key_once")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class HostQuerySet(models.QuerySet["Host"]):
+    def visible_to(self, user: Viewer) -> HostQuerySet:
+        return self.filter(team__in=_teams_of(user))
+
+
+class Host(models.Model):
+    """A machine with an agent. ``inventory`` is the newest that it sent; labels are its owner's own."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="hosts")
+    name = models.CharField(max_length=80)
+    token_hash = models.CharField(max_length=64, unique=True)
+    enrolled_at = models.DateTimeField(auto_now_add=True)
+    last_seen_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+    draining = models.BooleanField(default=False)
+    agent_version = models.CharField(max_length=40, blank=True)
+    labels = models.JSONField(default=dict)
+    inventory = models.ForeignKey("HostInventory", on_delete=models.PROTECT, null=True, related_name="+")
+
+    objects = HostQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["team", "name"], name="host_name_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class EnrolmentCode(models.Model):
+    """Lets one machine become a host of a team, once."""
+
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="+")
+    hash = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+    host = models.ForeignKey(Host, on_delete=models.SET_NULL, null=True, related_name="+")
+
+
+class HostInventory(models.Model):
+    """What a host said that it is and offers, as sent. Immutable."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="inventories")
+    hash = models.CharField(max_length=64)
+    hardware = models.CharField(max_length=200)
+    content = models.JSONField()
+    received_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["host", "hash"], name="inventory_once")]
+
+    @property
+    def parsed(self) -> Inventory:
+        return Inventory.model_validate(self.content)
+
+
+class CatalogueQuerySet(models.QuerySet[Any]):
+    def visible_to(self, user: Viewer) -> CatalogueQuerySet:
+        return self.filter(hosts__team__in=_teams_of(user)).distinct()
+
+
+class Runtime(models.Model):
+    """An engine build; filled from inventories only."""
+
+    manifest_hash = models.CharField(max_length=64, unique=True)
+    engine = models.CharField(max_length=20)
+    version = models.CharField(max_length=200)
+    source_commit = models.CharField(max_length=64, blank=True)
+    backend = models.CharField(max_length=40, blank=True)
+    first_seen_at = models.DateTimeField()
+    hosts = models.ManyToManyField(Host, related_name="runtimes")
+
+    objects = CatalogueQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"{self.engine} {self.version}"
+
+
+class Model(models.Model):
+    """A model by the hash of its manifest; filled from inventories only."""
+
+    manifest_hash = models.CharField(max_length=64, unique=True)
+    format = models.CharField(max_length=20)
+    size_bytes = models.BigIntegerField()
+    architecture = models.CharField(max_length=80, blank=True)
+    quantization = models.CharField(max_length=40, blank=True)
+    n_parameters = models.BigIntegerField(null=True)
+    n_layers = models.PositiveIntegerField(null=True)
+    context_length = models.PositiveIntegerField(null=True)
+    vocab_size = models.PositiveIntegerField(null=True)
+    has_mtp = models.BooleanField(default=False)
+    first_seen_at = models.DateTimeField()
+    hosts = models.ManyToManyField(Host, through="HostModel", related_name="models")
+
+    objects = CatalogueQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return self.manifest_hash[:12]
+
+
+class HostModel(models.Model):
+    """A host has, or once had, a model under an alias."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="model_aliases")
+    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="aliases")
+    alias = models.CharField(max_length=200)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["host", "model", "alias"], name="host_model_once")]
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    def visible_to(self, user: Viewer) -> JobQuerySet:
+        return self.filter(experiment__in=Experiment.objects.visible_to(user))
+
+    def held(self) -> JobQuerySet:
+        return self.filter(state__in=list(HELD))
+
+
+class Job(models.Model):
+    """One experiment on one host. ``state`` is written by ``services.jobs.move_job`` alone.
+
+    ``wanted_host`` is set where the placement names hosts; ``host``, ``inventory`` and what follows are frozen when
+    the job is queued and never change while a host holds it.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="jobs")
+    wanted_host = models.ForeignKey(Host, on_delete=models.PROTECT, null=True, related_name="+")
+    host = models.ForeignKey(Host, on_delete=models.PROTECT, null=True, related_name="jobs")
+    inventory = models.ForeignKey(HostInventory, on_delete=models.PROTECT, null=True, related_name="+")
+    runtime = models.ForeignKey(Runtime, on_delete=models.PROTECT, null=True, related_name="+")
+    target = models.ForeignKey(Model, on_delete=models.PROTECT, null=True, related_name="+")
+    draft_hashes = models.JSONField(default=dict)  # arm: manifest hash
+    device_uuids = models.JSONField(default=list)
+    commands = models.JSONField(default=dict)  # arm: argv with symbolic bindings
+    plan = models.JSONField(null=True)
+
+    state = models.CharField(max_length=12, choices=JOB_STATES, default=JobState.WAITING.value, db_index=True)
+    reason = models.TextField(blank=True)  # in words: why it waits, why it failed
+    error = models.JSONField(null=True)  # ErrorBody of a failed job
+    progress = models.JSONField(null=True)  # the agent's last word on what it does
+    cancel_requested_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    queued_at = models.DateTimeField(null=True)
+    claimed_at = models.DateTimeField(null=True)
+    running_at = models.DateTimeField(null=True)
+    stalled_at = models.DateTimeField(null=True)
+    completed_at = models.DateTimeField(null=True)
+    processed_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)  # failed or cancelled
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["id"]
+
+    @property
+    def is_final(self) -> bool:
+        return JobState(self.state) in FINAL
+
+
+class JobMove(models.Model):
+    """A change of a job's state, one row each."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="moves")
+    src = models.CharField(max_length=12)
+    dst = models.CharField(max_length=12)
+    at = models.DateTimeField()
+    by = models.CharField(max_length=80)
+    reason = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["id"]
+
+
+class Lease(models.Model):
+    """The right to work on a job; the newest of a job counts, what comes under an older one is kept and not counted."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="leases")
+    n = models.PositiveIntegerField()
+    host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="+")
+    token_hash = models.CharField(max_length=64, unique=True)
+    granted_at = models.DateTimeField()
+    released_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["n"]
+        constraints = [models.UniqueConstraint(fields=["job", "n"], name="lease_number_once")]

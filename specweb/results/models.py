@@ -1,0 +1,204 @@
+"""What came back: trials, attempts and their evidence, the numbers read from it, and the comparisons."""
+
+from __future__ import annotations
+
+from django.db import models
+from speccore.measurement import AttemptMeasurement, ComparisonResult, JobAnalysis
+from uuid_utils.compat import uuid7
+
+from specweb.experiments.models import Arm, Experiment, Job, Lease, Point, Viewer
+
+
+class TrialQuerySet(models.QuerySet["Trial"]):
+    def visible_to(self, user: Viewer) -> TrialQuerySet:
+        return self.filter(job__experiment__in=Experiment.objects.visible_to(user))
+
+
+class Trial(models.Model):
+    """One planned server start, made from the job's plan when the job is queued."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="trials")
+    plan_id = models.CharField(max_length=160)
+    index = models.PositiveIntegerField()  # order of running, from 0
+    block = models.PositiveIntegerField()
+    position = models.PositiveIntegerField()
+    arm = models.ForeignKey(Arm, on_delete=models.CASCADE, related_name="+")
+    points = models.JSONField()  # keys
+
+    objects = TrialQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["index"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "plan_id"], name="trial_plan_id_once"),
+            models.UniqueConstraint(fields=["job", "index"], name="trial_index_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.plan_id
+
+
+class AttemptState(models.TextChoices):
+    RECEIVED = "received", "received"
+    PARSED = "parsed", "parsed"
+    PARSE_FAILED = "parse_failed", "parse failed"
+
+
+class AttemptQuerySet(models.QuerySet["Attempt"]):
+    def visible_to(self, user: Viewer) -> AttemptQuerySet:
+        return self.filter(trial__job__experiment__in=Experiment.objects.visible_to(user))
+
+
+class Attempt(models.Model):
+    """One try at a trial, under the agent's own id. Times are the agent's, ``received_at`` is the server's."""
+
+    id = models.UUIDField(primary_key=True)
+    trial = models.ForeignKey(Trial, on_delete=models.CASCADE, related_name="attempts")
+    n = models.PositiveIntegerField()
+    lease = models.ForeignKey(Lease, on_delete=models.PROTECT, related_name="+")
+    state = models.CharField(max_length=12, choices=AttemptState, default=AttemptState.RECEIVED, db_index=True)
+    outcome = models.CharField(max_length=12)  # ok, failed, cancelled
+    counted = models.BooleanField()  # it came under the newest lease, while the job was open
+    accepted = models.BooleanField(default=False)
+    error = models.JSONField(null=True)  # ErrorBody
+    boot_id = models.CharField(max_length=64)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField()
+    durations_s = models.JSONField(default=dict)
+    received_at = models.DateTimeField()
+    parse_error = models.JSONField(null=True)
+    n_parse_tries = models.PositiveSmallIntegerField(default=0)
+    measurement = models.ForeignKey("MeasurementSet", on_delete=models.SET_NULL, null=True, related_name="+")  # the current set
+
+    objects = AttemptQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["received_at"]
+        constraints = [models.UniqueConstraint(fields=["trial"], condition=models.Q(accepted=True), name="one_accepted_attempt")]
+
+
+class Blob(models.Model):
+    """Stored bytes under the SHA-256 of their uncompressed form. ``path`` is relative to the evidence folder."""
+
+    sha256 = models.CharField(max_length=64, primary_key=True)
+    bytes = models.BigIntegerField()
+    stored_bytes = models.BigIntegerField()
+    path = models.CharField(max_length=200)
+    encoding = models.CharField(max_length=12, default="zstd")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+
+class EvidenceFile(models.Model):
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="evidence")
+    name = models.CharField(max_length=120)
+    kind = models.CharField(max_length=20)
+    blob = models.ForeignKey(Blob, on_delete=models.PROTECT, related_name="files")
+    private = models.BooleanField(default=False)  # holds prompt or answer text: for the team only
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["attempt", "name"], name="evidence_name_once")]
+
+
+class MeasurementSet(models.Model):
+    """What one version of the parser read from an attempt's evidence; ``Attempt.measurement`` points at the current one."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="measurements")
+    parser_version = models.PositiveIntegerField()
+    numbers = models.JSONField()  # AttemptMeasurement
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    @property
+    def parsed(self) -> AttemptMeasurement:
+        return AttemptMeasurement.model_validate(self.numbers)
+
+
+class Probe(models.Model):
+    """One timed request, its scalars only: NULL where a number was withheld (the reason is in the measurement set)."""
+
+    measurement = models.ForeignKey(MeasurementSet, on_delete=models.CASCADE, related_name="probes")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="+")
+    point = models.ForeignKey(Point, on_delete=models.CASCADE, related_name="+")
+    i = models.PositiveIntegerField()  # order in the attempt, from 0
+    probe = models.CharField(max_length=240)
+    item = models.CharField(max_length=80)
+    warmup = models.BooleanField()
+    ok = models.BooleanField()
+    failure = models.CharField(max_length=60, blank=True)
+    failure_message = models.TextField(blank=True)
+    finish_reason = models.CharField(max_length=40, blank=True)
+    line = models.PositiveIntegerField()  # in records.jsonl, from 1
+    ttft_any_s = models.FloatField(null=True)
+    ttft_content_s = models.FloatField(null=True)
+    e2e_s = models.FloatField(null=True)
+    decode_tokens_per_s = models.FloatField(null=True)
+    prompt_tokens = models.PositiveIntegerField(null=True)
+    tokens = models.PositiveIntegerField(null=True)
+    cache_hit_tokens = models.PositiveIntegerField(null=True)
+    drafted = models.PositiveIntegerField(null=True)
+    accepted = models.PositiveIntegerField(null=True)
+    verify_steps = models.PositiveIntegerField(null=True)
+    decode_steps = models.PositiveIntegerField(null=True)
+    check_passed = models.BooleanField(null=True)
+    check_note = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["i"]
+        constraints = [models.UniqueConstraint(fields=["measurement", "i"], name="probe_order_once")]
+
+
+class Analysis(models.Model):
+    """Everything computed for one job at one time; the newest counts."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="analyses")
+    analysis_version = models.PositiveIntegerField()
+    numbers = models.JSONField()  # JobAnalysis
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["id"]
+
+    @property
+    def parsed(self) -> JobAnalysis:
+        return JobAnalysis.model_validate(self.numbers)
+
+
+class ComparisonQuerySet(models.QuerySet["Comparison"]):
+    def visible_to(self, user: Viewer) -> ComparisonQuerySet:
+        return self.filter(job__experiment__in=Experiment.objects.visible_to(user))
+
+    def current(self) -> ComparisonQuerySet:
+        return self.filter(superseded_by=None)
+
+
+class Comparison(models.Model):
+    """Arm against baseline at one point of one job. Never changed: a newer one supersedes it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="comparisons")
+    analysis = models.ForeignKey(Analysis, on_delete=models.CASCADE, related_name="comparisons")
+    arm = models.ForeignKey(Arm, on_delete=models.CASCADE, related_name="+")
+    point = models.ForeignKey(Point, on_delete=models.CASCADE, related_name="+")
+    analysis_version = models.PositiveIntegerField()
+    numbers = models.JSONField()  # ComparisonResult
+    speedup = models.FloatField(null=True)
+    ci_low = models.FloatField(null=True)
+    ci_high = models.FloatField(null=True)
+    n_blocks = models.PositiveIntegerField()
+    verdict = models.CharField(max_length=20)
+    reason = models.CharField(max_length=80, blank=True)
+    recommended = models.BooleanField(default=False)
+    superseded_by = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = ComparisonQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["point__position", "arm__position"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "arm", "point"], condition=models.Q(superseded_by=None), name="one_current_comparison")
+        ]
+
+    @property
+    def parsed(self) -> ComparisonResult:
+        return ComparisonResult.model_validate(self.numbers)

@@ -1,0 +1,180 @@
+"""The one settings file: everything that differs between installations comes from the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import dj_database_url
+import plotly
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def _required(name: str, example: str) -> str:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise ImproperlyConfigured(f"{name} is not set. Set it in the environment, for example {name}={example}")
+    return value
+
+
+def _flag(name: str, default: bool = False) -> bool:
+    value = os.environ.get(name, "").strip().lower()
+    if value not in ("", "0", "1", "true", "false", "yes", "no"):
+        raise ImproperlyConfigured(f"{name} is {value!r}. Set it to 1 or 0.")
+    return value in ("1", "true", "yes") if value else default
+
+
+def _number(name: str, default: float) -> float:
+    value = os.environ.get(name, "").strip()
+    try:
+        return float(value) if value else default
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} is {value!r}. Set it to a number, for example {default:g}.") from None
+
+
+def _list(name: str, default: str = "") -> list[str]:
+    return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
+
+
+def _database() -> dj_database_url.DBConfig:
+    url = _required("DATABASE_URL", "postgres://specweb:secret@127.0.0.1:5432/specweb")
+    try:
+        config = dj_database_url.parse(url, conn_max_age=60, conn_health_checks=True)
+    except (ValueError, dj_database_url.ParseError, dj_database_url.UnknownSchemeError) as error:
+        raise ImproperlyConfigured(f"DATABASE_URL can't be read ({error}). Give a postgres:// address.") from None
+    if config["ENGINE"] != "django.db.backends.postgresql":
+        raise ImproperlyConfigured("DATABASE_URL names another database. SpecWeb needs PostgreSQL: give a postgres:// address.")
+    return config
+
+
+DEBUG = _flag("DEBUG")
+SECRET_KEY = os.environ.get("SECRET_KEY", "") or ("only-for-debugging" if DEBUG else _required("SECRET_KEY", "a-long-random-text"))
+ALLOWED_HOSTS = _list("ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
+CSRF_TRUSTED_ORIGINS = _list("CSRF_TRUSTED_ORIGINS")
+
+DATABASES = {"default": _database()}
+BROKER_URL = _required("BROKER_URL", "redis://127.0.0.1:6379/0")
+
+#: Where browsers and agents reach this service: for links in command output and reports.
+SPECWEB_BASE_URL = os.environ.get("SPECWEB_BASE_URL", "http://127.0.0.1:8000").rstrip("/")
+SPECWEB_EVIDENCE_DIR = Path(os.environ.get("SPECWEB_EVIDENCE_DIR") or BASE_DIR / ".specweb" / "evidence")
+SPECWEB_MAX_BLOB_BYTES = int(_number("SPECWEB_MAX_BLOB_BYTES", 1024**3))
+SPECWEB_POLL_IDLE_S = _number("SPECWEB_POLL_IDLE_S", 10.0)
+SPECWEB_POLL_RUNNING_S = _number("SPECWEB_POLL_RUNNING_S", 2.0)
+SPECWEB_STALLED_AFTER_S = _number("SPECWEB_STALLED_AFTER_S", 30.0)
+SPECWEB_HOST_LOST_AFTER_S = _number("SPECWEB_HOST_LOST_AFTER_S", 24 * 3600.0)
+SPECWEB_WAITING_FOR_S = _number("SPECWEB_WAITING_FOR_S", 7 * 24 * 3600.0)
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "specweb.apps.StaticFiles",
+    "csp",
+    "rest_framework",
+    "specweb.accounts",
+    "specweb.experiments",
+    "specweb.results",
+    "specweb.api",
+    "specweb.dashboard",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "specweb" / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+ROOT_URLCONF = "specweb.urls"
+WSGI_APPLICATION = "specweb.wsgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_USER_MODEL = "accounts.User"
+LOGIN_URL = "/login/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+LANGUAGE_CODE = "en-gb"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+# Static files: straight from their sources while developing and testing; otherwise what `collectstatic` made.
+STATIC_URL = "/static/"
+STATIC_ROOT = Path(os.environ.get("SPECWEB_STATIC_ROOT") or BASE_DIR / "staticfiles")
+STATICFILES_DIRS = [
+    BASE_DIR / "specweb" / "static",
+    ("vendor", Path(plotly.__file__).parent / "package_data"),  # plotly.min.js; specweb.apps leaves the rest out
+]
+STATIC_FROM_SOURCE = _flag("SPECWEB_STATIC_FROM_SOURCE", default=DEBUG)
+WHITENOISE_USE_FINDERS = STATIC_FROM_SOURCE
+WHITENOISE_AUTOREFRESH = STATIC_FROM_SOURCE
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},  # nobody uploads through Django's storage
+    "staticfiles": {
+        "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
+        if STATIC_FROM_SOURCE
+        else "whitenoise.storage.CompressedManifestStaticFilesStorage"
+    },
+}
+
+CONTENT_SECURITY_POLICY = {
+    # The directives beside default-src are those that it doesn't cover; all only narrow.
+    "DIRECTIVES": {"default-src": [SELF], "base-uri": [NONE], "form-action": [SELF], "frame-ancestors": [NONE], "object-src": [NONE]},
+}
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SPECWEB_BASE_URL.startswith("https://")
+if _flag("SPECWEB_BEHIND_PROXY"):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+#: Inventories carry the manifests and help flags of every engine build of a host.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024**2
+
+REST_FRAMEWORK = {
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "EXCEPTION_HANDLER": "specweb.api.errors.handle",
+    "UNAUTHENTICATED_USER": None,
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": os.environ.get("LOG_LEVEL", "INFO")},
+}
