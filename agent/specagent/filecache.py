@@ -1,0 +1,73 @@
+"""What was read from large files, remembered by (path, size, mtime, inode), so that they are hashed once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+_CHUNK = 1 << 20
+
+
+class FileCache:
+    """Facts about files by name of the fact, kept in one JSON file. A file that changed is read again."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._facts: dict[str, Any] = {}
+        self._dirty = False
+        try:
+            loaded = json.loads(store.read_text(encoding="utf-8"))
+            self._facts = loaded if isinstance(loaded, dict) else {}
+        except (OSError, ValueError):
+            self._facts = {}  # a lost cache costs time, nothing else
+
+    def get(self, path: Path, fact: str) -> Any:
+        """The remembered value, or None if there is none or the file is another one by now."""
+        entry = self._facts.get(str(path))
+        if not entry or entry.get("key") != _key(path):
+            return None
+        return entry.get(fact)
+
+    def put(self, path: Path, fact: str, value: Any) -> None:
+        key = _key(path)
+        entry = self._facts.get(str(path))
+        if not entry or entry.get("key") != key:
+            entry = self._facts[str(path)] = {"key": key}
+        entry[fact] = value
+        self._dirty = True
+
+    def sha256(self, path: Path) -> str:
+        """Hex SHA-256 of the file's bytes."""
+        known = self.get(path, "sha256")
+        if isinstance(known, str):
+            return known
+        key = _key(path)
+        digest = file_sha256(path)
+        if _key(path) == key:  # a file that is being written is hashed again next time
+            self.put(path, "sha256", digest)
+        return digest
+
+    def save(self) -> None:
+        if not self._dirty:
+            return
+        self._store.parent.mkdir(parents=True, exist_ok=True)
+        part = self._store.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps(self._facts), encoding="utf-8")
+        os.replace(part, self._store)
+        self._dirty = False
+
+
+def file_sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as f:
+        while chunk := f.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _key(path: Path) -> list[int]:
+    st = path.stat()
+    return [st.st_size, st.st_mtime_ns, st.st_ino]

@@ -1,0 +1,204 @@
+"""What this machine is and offers, as it is advertised to the server and used to run jobs."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import re
+import socket
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from speccore import engines
+from speccore.errors import ModelFileMissing, NoHostCanRun
+from speccore.inventory import Device, HostInventory, ModelInfo, RuntimeInfo
+from speccore.spec import ExperimentSpec
+
+from . import __version__
+from .config import Config
+from .filecache import FileCache
+from .gpus import Gpus
+from .models import configured_models, model_files, model_info
+from .runtimes import Runtime, RuntimeBroken, configured_runtimes, read_runtime
+
+
+@dataclass
+class Host:
+    """This machine: the inventory that is advertised, with what stays here (environments, sensors, hashes)."""
+
+    inventory: HostInventory
+    runtimes: list[Runtime]
+    gpus: Gpus
+    cache: FileCache
+
+    def runtime(self, manifest_hash: str) -> Runtime:
+        """Raises :class:`NoHostCanRun`."""
+        for runtime in self.runtimes:
+            if runtime.info.manifest_hash == manifest_hash:
+                return runtime
+        raise NoHostCanRun(
+            f"the engine build {manifest_hash[:12]} is not on this host (any more)",
+            remedy="Put the build back, or submit again so that the job takes a build that is there.",
+            runtime_hash=manifest_hash,
+        )
+
+    def model(self, manifest_hash: str) -> ModelInfo:
+        """The model as it is on disk now. Raises :class:`ModelFileMissing` if it is gone or another one by now."""
+        for model in self.inventory.models:
+            if model.manifest_hash == manifest_hash:
+                self._check_files(model)
+                return model
+        raise ModelFileMissing(f"no model {manifest_hash[:12]} is on this host (any more)", model_hash=manifest_hash)
+
+    def _check_files(self, model: ModelInfo) -> None:
+        for path in model_files(Path(model.path)):
+            try:
+                digest = self.cache.sha256(path)
+            except OSError as error:
+                raise ModelFileMissing(f"the model file {path} can't be read: {error.strerror}", path=str(path)) from error
+            if digest != model.manifest.get(path.name):
+                raise ModelFileMissing(f"the model file {path} is another one than was advertised", path=str(path))
+
+
+def take_inventory(config: Config, cache: FileCache) -> Host:
+    """Looks at the whole machine; what can't be used is named in ``problems`` and left out."""
+    problems: list[str] = []
+    runtimes = _runtimes(config, cache, problems)
+    models = _models(config, cache, problems)
+    gpus = Gpus()
+    cache.save()
+    allowed = config.allowed_flags
+    inventory = HostInventory(
+        agent_version=__version__,
+        hostname=socket.gethostname(),
+        os={
+            "system": platform.system(),
+            "release": platform.release(),
+            "machine": platform.machine(),
+            "libc": " ".join(platform.libc_ver()),
+        },
+        boot_id=_boot_id(),
+        cpu_model=_cpu_model(),
+        n_cores=n_usable_cores(),
+        memory_bytes=psutil.virtual_memory().total,
+        engine_threads=config.threads,
+        devices=gpus.devices() or [_cpu_device(config.state_dir)],
+        runtimes=[r.info for r in runtimes],
+        models=models,
+        allowed_flags=list(engines.engine("llama-server").DEFAULT_ALLOWED_FLAGS if allowed is None else allowed),
+        labels=config.labels,
+        sensors={
+            "nvml": gpus.status,
+            "pss": "ok" if Path("/proc/self/smaps_rollup").exists() else "missing: no smaps_rollup on this platform",
+        },
+        problems=problems,
+    )
+    return Host(inventory, runtimes, gpus, cache)
+
+
+def _runtimes(config: Config, cache: FileCache, problems: list[str]) -> list[Runtime]:
+    found = []
+    for entry in configured_runtimes(config):
+        try:
+            found.append(read_runtime(entry, cache))
+        except (RuntimeBroken, OSError) as error:
+            problems.append(f"engine: {error}")
+    return found
+
+
+def _models(config: Config, cache: FileCache, problems: list[str]) -> list[ModelInfo]:
+    found: list[ModelInfo] = []
+    for folder in config.model_folders:
+        if not folder.is_dir():
+            problems.append(f"model folder: {folder} is not there")
+    for alias, path in configured_models(config):
+        if any(m.alias == alias for m in found):
+            problems.append(f"model {alias!r}: the name is there twice, {path} is left out")
+            continue
+        try:
+            found.append(model_info(alias, path, cache))
+        except OSError as error:
+            problems.append(f"model {alias!r}: {error.filename or path} can't be read: {error.strerror}")
+        except ValueError as error:
+            problems.append(f"model {alias!r}: {error}")
+    return found
+
+
+def chosen_runtime(spec: ExperimentSpec, runtimes: Sequence[RuntimeInfo]) -> RuntimeInfo:
+    """The first build that the spec's selector allows. Raises :class:`NoHostCanRun` naming what is there."""
+    want = spec.runtime
+    for runtime in runtimes:
+        commit_fits = not want.source_commit or (
+            runtime.source_commit != ""
+            and (runtime.source_commit.startswith(want.source_commit) or want.source_commit.startswith(runtime.source_commit))
+        )
+        if (
+            runtime.engine == want.engine
+            and (not want.version or want.version in runtime.version)
+            and commit_fits
+            and (not want.backend or want.backend == runtime.backend)
+            and (not want.manifest_hash or runtime.manifest_hash.startswith(want.manifest_hash))
+        ):
+            return runtime
+    asked = {k: v for k, v in want.model_dump().items() if v}
+    there = "; ".join(f"{r.engine} {r.version} ({r.backend}, {r.manifest_hash[:12]})" for r in runtimes) or "none"
+    raise NoHostCanRun(
+        f"runtime: no engine build on this host fits {asked}; builds here: {there}",
+        remedy="Name a build that is here, or add it to the agent's configuration under runtimes.",
+    )
+
+
+def n_usable_cores() -> int:
+    """Cores that this process may use: by affinity, and by the cgroup's quota where there is one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    quota = _cgroup_quota()
+    return cores if quota is None else max(1, min(cores, math.floor(quota)))
+
+
+def _cgroup_quota() -> float | None:
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return None if limit == "max" else int(limit) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"booted-{int(psutil.boot_time())}"
+
+
+def _cpu_model() -> str:
+    try:
+        m = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        m = None
+    return m[1].strip() if m else (platform.processor() or platform.machine())
+
+
+def _cpu_device(state_dir: Path) -> Device:
+    return Device(
+        uuid=f"CPU-{_machine_uuid(state_dir)}", kind="cpu", name=_cpu_model(), memory_bytes=psutil.virtual_memory().total, driver=""
+    )
+
+
+def _machine_uuid(state_dir: Path) -> str:
+    """Stable for this machine: from its machine-id (hashed, since the id itself is private), else drawn once and kept."""
+    try:
+        machine_id = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        machine_id = ""
+    if machine_id:
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"specweb-agent:{machine_id}"))
+    kept = state_dir / "machine-uuid"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(f"{uuid.uuid4()}\n")
+    return kept.read_text().strip()

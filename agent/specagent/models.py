@@ -1,0 +1,109 @@
+"""What a model file is, read from the file itself: manifest, architecture, quantisation, tokenizer and template hashes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gguf
+
+from speccore.canonical import manifest_hash, sha256_of
+from speccore.inventory import ModelInfo
+
+from .config import Config
+from .filecache import FileCache
+
+_PART = re.compile(r"^(?P<stem>.+)-(?P<n>\d{5})-of-(?P<count>\d{5})\.gguf$")
+_FACTS_VERSION = 1
+
+
+def configured_models(config: Config) -> Iterator[tuple[str, Path]]:
+    """(alias, path) of every model that the owner offers: the named ones first, then each file of the folders."""
+    named = set()
+    for entry in config.models:
+        named.add(entry.path)
+        yield entry.alias, entry.path
+    for folder in config.model_folders:
+        for path in sorted(folder.rglob("*.gguf")) if folder.is_dir() else []:
+            part = _PART.match(path.name)
+            if path in named or (part and part["n"] != "00001"):
+                continue
+            yield part["stem"] if part else path.stem, path
+
+
+def model_info(alias: str, path: Path, cache: FileCache) -> ModelInfo:
+    """Reads one model. Raises OSError if a file is missing, ValueError if it is no GGUF file."""
+    manifest = {p.name: cache.sha256(p) for p in model_files(path)}
+    facts = cache.get(path, "gguf")
+    if not isinstance(facts, dict) or facts.get("version") != _FACTS_VERSION:
+        facts = gguf_facts(path) | {"version": _FACTS_VERSION}
+        cache.put(path, "gguf", facts)
+    return ModelInfo(
+        alias=alias,
+        manifest_hash=manifest_hash(manifest),
+        manifest=manifest,
+        path=str(path),
+        size_bytes=sum(p.stat().st_size for p in model_files(path)),
+        **{k: v for k, v in facts.items() if k != "version"},
+    )
+
+
+def model_files(path: Path) -> list[Path]:
+    """The file, or all parts of a split model."""
+    part = _PART.match(path.name)
+    if not part:
+        return [path]
+    return [path.with_name(f"{part['stem']}-{n:05d}-of-{part['count']}.gguf") for n in range(1, int(part["count"]) + 1)]
+
+
+def gguf_facts(path: Path) -> dict[str, Any]:
+    """The fields of :class:`ModelInfo` that stand in the file's own metadata."""
+    try:
+        readers = [gguf.GGUFReader(p) for p in model_files(path)]
+    except (ValueError, IndexError, KeyError) as error:
+        raise ValueError(f"{path} is no readable GGUF file: {error}") from error
+    head = readers[0]
+    architecture = str(_value(head, "general.architecture") or "")
+    tokens = head.get_field("tokenizer.ggml.tokens")
+    template = _value(head, "tokenizer.chat_template")
+    return {
+        "architecture": architecture,
+        "quantization": _quantization(_value(head, "general.file_type")),
+        "n_parameters": sum(int(t.n_elements) for r in readers for t in r.tensors),
+        "n_layers": _number(head, f"{architecture}.block_count"),
+        "context_length": _number(head, f"{architecture}.context_length"),
+        "vocab_size": len(tokens.data) if tokens else _number(head, f"{architecture}.vocab_size"),
+        "has_mtp": (_number(head, f"{architecture}.nextn_predict_layers") or 0) > 0,
+        "tokenizer_hash": _tokenizer_hash(head),
+        "chat_template_hash": sha256_of(template) if template else "",
+    }
+
+
+def _tokenizer_hash(reader: Any) -> str:
+    """Hash of what maps text to ids: vocabulary, merges, special ids, kind and pre-tokenizer; '' without a vocabulary."""
+    prefix = "tokenizer.ggml."
+    if reader.get_field(prefix + "tokens") is None:
+        return ""
+    wanted = ("model", "pre", "tokens", "merges")
+    names = [n for n in reader.fields if n.startswith(prefix) and (n.removeprefix(prefix) in wanted or n.endswith("_token_id"))]
+    return sha256_of({n: _value(reader, n) for n in sorted(names)})
+
+
+def _value(reader: Any, name: str) -> Any:
+    field = reader.get_field(name)
+    return None if field is None else field.contents()
+
+
+def _number(reader: Any, name: str) -> int | None:
+    value = _value(reader, name)
+    # some architectures give one value for each layer; then there is no single number
+    return int(value) if isinstance(value, int | float) else None
+
+
+def _quantization(file_type: Any) -> str:
+    try:
+        return gguf.LlamaFileType(int(file_type)).name.removeprefix("MOSTLY_").removeprefix("ALL_")
+    except (TypeError, ValueError):
+        return ""
