@@ -6,7 +6,7 @@
     ├── SpecError            blame "spec": what was asked for can't be done
     │   ├── UnknownModel · NoHostCanRun · ArmNotSupported · FlagNotAllowed
     ├── HostError            blame "host": the machine can't do it now
-    │   ├── PortUnavailable · DiskFull · ModelFileMissing · PlanDiffers
+    │   ├── PortUnavailable · DiskFull · ModelFileMissing · PlanDiffers · HostLost
     ├── EngineError          blame "engine": the engine misbehaved
     │   ├── EngineExitedAtStart · EngineNotHealthy · EngineDied · EngineOutOfMemory
     │   ├── EngineLoadedOther · ProbeFailed · ProbeStalled
@@ -116,6 +116,12 @@ class PlanDiffers(HostError):
     code = "command_differs"
     retry = False
     remedy = "Agent and server render different commands for an arm: bring both to the same release."
+
+
+class HostLost(HostError):
+    code = "host_lost"
+    retry = False
+    remedy = "See why the host went silent, then submit the experiment again."
 
 
 class EngineError(SpecWebError):
