@@ -75,7 +75,6 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "specweb.apps.StaticFiles",
     "csp",
-    "rest_framework",
     "specweb.accounts",
     "specweb.experiments",
     "specweb.results",

@@ -1,0 +1,104 @@
+"""Which of a host's engine builds and models fit an experiment, and the launch command of each arm there. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from speccore import engines
+from speccore.errors import ErrorBody, UnknownModel
+from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
+from speccore.spec import ExperimentSpec, RuntimeSelector
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What is frozen when a job is queued."""
+
+    runtime_hash: str
+    target_hash: str
+    draft_hashes: dict[str, str]  # arm: manifest hash
+    commands: dict[str, list[str]]  # arm: argv with symbolic bindings
+    device_uuids: list[str]
+
+
+@dataclass(frozen=True)
+class NoFit:
+    reason: str  # in words, one clause
+
+
+def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
+    """The first engine build of the host that can run every arm, with the models that the arms need."""
+    wanted = {spec.target.model, *(a.draft_model for a in spec.arms if a.draft_model)}
+    models = {name: find_model(name, inventory.models) for name in wanted}
+    if missing := sorted(name for name, model in models.items() if model is None):
+        return NoFit(f"has no model {', '.join(repr(m) for m in missing)}")
+    runtimes = [r for r in inventory.runtimes if selects(spec.runtime, r)]
+    if not runtimes:
+        return NoFit(f"has no engine build that is {describe(spec.runtime)}")
+    refused = ""
+    for runtime in runtimes:
+        commands, refusals = _render_all(spec, inventory, runtime)
+        if not refusals:
+            drafts = {a.name: m.manifest_hash for a in spec.arms if a.draft_model and (m := models[a.draft_model])}
+            target = models[spec.target.model]
+            assert target is not None
+            return Fit(runtime.manifest_hash, target.manifest_hash, drafts, commands, [d.uuid for d in inventory.devices])
+        refused = refused or "can't run " + "; ".join(f"arm {arm}: {r.message}" for arm, r in refusals)
+    return NoFit(refused)
+
+
+def find_model(name: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
+    """By alias or by manifest hash."""
+    return next((m for m in models if name in (m.alias, m.manifest_hash)), None)
+
+
+def selects(selector: RuntimeSelector, runtime: RuntimeInfo) -> bool:
+    """Whether a build is what the selector asks for. A version holds if it stands in what the build says of itself."""
+    return (
+        runtime.engine == selector.engine
+        and (selector.manifest_hash is None or runtime.manifest_hash == selector.manifest_hash)
+        and (selector.version is None or selector.version in runtime.version)
+        and (
+            selector.source_commit is None or (bool(runtime.source_commit) and _same_commit(runtime.source_commit, selector.source_commit))
+        )
+        and (selector.backend is None or runtime.backend == selector.backend)
+    )
+
+
+def describe(selector: RuntimeSelector) -> str:
+    """The selector in words, e.g. ``llama-server with backend cuda``."""
+    parts = [f"{k.replace('_', ' ')} {v}" for k, v in selector.model_dump(exclude={"engine"}).items() if v is not None]
+    return selector.engine + (" with " + ", ".join(parts) if parts else "")
+
+
+def unknown_model(name: str, known: Iterable[str]) -> UnknownModel:
+    """The error for a model that no host ever advertised, with the nearest names."""
+    near = difflib.get_close_matches(name, list(known), n=3)
+    hint = f"; near: {', '.join(near)}" if near else ""
+    return UnknownModel(f"no host of this team ever had a model {name!r}{hint}", model=name, near=near)
+
+
+def _same_commit(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+def _render_all(
+    spec: ExperimentSpec, inventory: HostInventory, runtime: RuntimeInfo
+) -> tuple[dict[str, list[str]], list[tuple[str, ErrorBody]]]:
+    engine = engines.engine(runtime.engine)
+    commands: dict[str, list[str]] = {}
+    refusals: list[tuple[str, ErrorBody]] = []
+    for arm in spec.arms:
+        rendered = engine.render(
+            spec.engine,
+            arm,
+            runtime.capabilities,
+            engine.SYMBOLIC,
+            allowed_flags=inventory.allowed_flags,
+            threads=spec.engine.threads or inventory.default_threads(),
+        )
+        commands[arm.name] = rendered.argv
+        refusals += [(arm.name, refusal) for refusal in rendered.refusals]
+    return commands, refusals

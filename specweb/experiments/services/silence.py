@@ -1,0 +1,49 @@
+"""What time alone changes: silent hosts, jobs that wait too long, hosts that are lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+from speccore.errors import HostLost, NoHostCanRun
+from speccore.jobstate import JobState
+
+from specweb.experiments.models import Job
+
+from .jobs import fail_job, move_job
+
+BY = "sweep"
+
+
+@dataclass(frozen=True)
+class Limits:
+    stalled_after: timedelta
+    host_lost_after: timedelta
+    waiting_for: timedelta
+
+
+def expire_silent_jobs(now: datetime, limits: Limits) -> list[Job]:
+    """Stalls, requeues and fails jobs by the time that their host was last heard of. Returns the jobs that have failed."""
+    jobs = Job.objects.select_related("host")
+    silent = Q(host__last_seen_at__lt=now - limits.stalled_after)
+    for job in jobs.filter(silent, state__in=[JobState.CLAIMED.value, JobState.RUNNING.value]):
+        move_job(job.pk, JobState.STALLED, now=now, by=BY, reason=f"{job.host} is silent {_since(job)}")
+    # A job that no agent has taken yet may go to another host.
+    for job in jobs.filter(silent, state=JobState.QUEUED.value):
+        move_job(job.pk, JobState.WAITING, now=now, by=BY, reason=f"{job.host} is silent {_since(job)}", host=None)
+    failed = []
+    for job in jobs.filter(state=JobState.STALLED.value, host__last_seen_at__lt=now - limits.host_lost_after):
+        error = HostLost(f"{job.host} is silent {_since(job)}; what it sent before is kept")
+        if fail_job(job.pk, error.body(), now=now, by=BY):
+            failed.append(job)
+    for job in jobs.filter(state=JobState.WAITING.value, created_at__lt=now - limits.waiting_for):
+        error = NoHostCanRun(f"no host could take the job for {limits.waiting_for.days} days; at last: {job.reason}")
+        if fail_job(job.pk, error.body(), now=now, by=BY):
+            failed.append(job)
+    return failed
+
+
+def _since(job: Job) -> str:
+    assert job.host is not None
+    return f"since {job.host.last_seen_at:%Y-%m-%d %H:%M:%S} UTC"
