@@ -5,13 +5,14 @@
     SpecWebError
     ├── SpecError            blame "spec": what was asked for can't be done
     │   ├── UnknownModel · NoHostCanRun · ArmNotSupported · FlagNotAllowed
+    │   ├── VocabMismatch · HeadMissing · FlagRefused
     ├── HostError            blame "host": the machine can't do it now
     │   ├── PortUnavailable · DiskFull · ModelFileMissing · PlanDiffers · HostLost
     ├── EngineError          blame "engine": the engine misbehaved
     │   ├── EngineExitedAtStart · EngineNotHealthy · EngineDied · EngineOutOfMemory
     │   ├── EngineLoadedOther · ProbeFailed · ProbeStalled
     └── ServerError          blame "server": the service refused or broke
-        ├── HashMismatch · StaleLease · NotAllowed · ProtocolTooOld
+        ├── HashMismatch · BlobTooLarge · StaleLease · NotAllowed · ProtocolTooOld
 
 A person reads ``message`` and ``remedy``; a program reads ``code``.
 """
@@ -87,6 +88,21 @@ class ArmNotSupported(SpecError):
 class FlagNotAllowed(SpecError):
     code = "flag_not_allowed"
     remedy = "Remove the flag, or ask the host's owner to add it to allowed_flags in the agent's configuration."
+
+
+class VocabMismatch(SpecError):
+    code = "vocab_mismatch"
+    remedy = "Choose a helper model with the target's vocabulary."
+
+
+class HeadMissing(SpecError):
+    code = "head_missing"
+    remedy = "The target has no head of the kind that this mode needs: take a model file that has one, or another mode."
+
+
+class FlagRefused(SpecError):
+    code = "flag_refused"
+    remedy = "The engine build doesn't take a flag or its value: correct what the message names, or choose another build."
 
 
 class HostError(SpecWebError):
@@ -176,6 +192,12 @@ class ServerError(SpecWebError):
 class HashMismatch(ServerError):
     code = "hash_mismatch"
     remedy = "The bytes were damaged on the way; send them again."
+
+
+class BlobTooLarge(ServerError):
+    code = "blob_too_large"
+    retry = False
+    remedy = "Lower the engine's log_verbosity, or ask the service's owner to raise SPECWEB_MAX_BLOB_BYTES."
 
 
 class StaleLease(ServerError):
