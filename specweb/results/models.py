@@ -6,6 +6,7 @@ from django.db import models
 from speccore.measurement import AttemptMeasurement, ComparisonResult, JobAnalysis
 from uuid_utils.compat import uuid7
 
+from specweb.accounts.models import Team
 from specweb.experiments.models import Arm, Experiment, Job, Lease, Point, Viewer
 
 
@@ -78,7 +79,10 @@ class Attempt(models.Model):
 
 
 class Blob(models.Model):
-    """Stored bytes under the SHA-256 of their uncompressed form. ``path`` is relative to the evidence folder."""
+    """Stored bytes under the SHA-256 of their uncompressed form. ``path`` is relative to the evidence folder.
+
+    ``teams`` have sent these bytes themselves. Hashes are public, so to know one must not be enough to get at the bytes.
+    """
 
     sha256 = models.CharField(max_length=64, primary_key=True)
     bytes = models.BigIntegerField()
@@ -86,6 +90,7 @@ class Blob(models.Model):
     path = models.CharField(max_length=200)
     encoding = models.CharField(max_length=12, default="zstd")
     created_at = models.DateTimeField(auto_now_add=True)
+    teams = models.ManyToManyField(Team, related_name="+")
 
 
 class EvidenceFile(models.Model):

@@ -1,0 +1,91 @@
+"""Reads about results that API, workers and commands share; pages have their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from speccore.errors import EngineError, ErrorBody
+from speccore.measurement import ComparisonResult, value_of
+from speccore.plan import TrialOutcome, next_trials
+from speccore.protocol import JobPlan
+
+from specweb.experiments.models import Experiment, Job
+
+from .models import Attempt, AttemptState, Comparison, EvidenceFile, Trial
+
+
+def trial_outcomes(job: Job) -> list[TrialOutcome]:
+    """The counted attempts in the order in which they came; those that were cancelled are no verdict on their trial."""
+    rows = (
+        Attempt.objects.filter(trial__job=job, counted=True)
+        .exclude(outcome="cancelled")
+        .order_by("received_at")
+        .values_list("trial__plan_id", "n", "outcome", "error")
+    )
+    return [TrialOutcome(trial=trial, n=n, error=None if outcome == "ok" else error_of(error)) for trial, n, outcome, error in rows]
+
+
+def error_of(stored: dict[str, Any] | None) -> ErrorBody:
+    """A stored error; an attempt that failed without naming one gets a plain one."""
+    if stored:
+        return ErrorBody.model_validate(stored)
+    return EngineError("the attempt failed and named no reason", remedy="Read its server log.").body()
+
+
+def done_trials(job: Job) -> list[str]:
+    """Trials that need no further attempt: measured, failed for good, or of an arm that was given up."""
+    plan = JobPlan.model_validate(job.plan)
+    left = {trial.id for trial, _ in next_trials(job.experiment.parsed_spec, plan, trial_outcomes(job))}
+    return [t.id for t in plan.trials if t.id not in left]
+
+
+def unparsed_attempts(job: Job) -> int:
+    return Attempt.objects.filter(trial__job=job, state=AttemptState.RECEIVED).count()
+
+
+def experiment_report(experiment: Experiment, url: str) -> dict[str, Any]:
+    """An experiment's comparisons and evidence as plain JSON; a withheld number is null."""
+    comparisons = (
+        Comparison.objects.current()
+        .filter(job__experiment=experiment)
+        .select_related("job__host")
+        .order_by("job_id", "point__position", "arm__position")
+    )
+    evidence = (
+        EvidenceFile.objects.filter(attempt__trial__job__experiment=experiment)
+        .order_by("attempt__trial__job_id", "attempt__trial__index", "attempt__n", "name")
+        .values_list("attempt__trial__plan_id", "attempt_id", "name", "blob_id", "blob__bytes")
+    )
+    return {
+        "experiment": str(experiment.pk),
+        "url": url,
+        "n_trials": Trial.objects.filter(job__experiment=experiment).count(),
+        "comparisons": [_comparison(c.job.host.name if c.job.host else "", c.parsed) for c in comparisons],
+        "evidence": [
+            {"trial": trial, "attempt": str(attempt), "file": name, "sha256": sha256, "bytes": n_bytes}
+            for trial, attempt, name, sha256, n_bytes in evidence
+        ],
+    }
+
+
+def _comparison(host: str, c: ComparisonResult) -> dict[str, Any]:
+    speedup = getattr(c.speedup, "estimate", None)
+    return {
+        "host": host,
+        "arm": c.arm,
+        "mode": c.mode,
+        "workload": c.workload,
+        "concurrency": c.concurrency,
+        "occupied_context": c.occupied_context,
+        "temperature": c.temperature,
+        "speedup": speedup,
+        "ci_low": getattr(c.speedup, "low", None),
+        "ci_high": getattr(c.speedup, "high", None),
+        "n_blocks": getattr(c.speedup, "n_blocks", 0),
+        "verdict": c.verdict.word,
+        "reason": c.verdict.reason,
+        "acceptance_rate": value_of(c.acceptance_rate),
+        "mean_acceptance_length": value_of(c.mean_acceptance_length),
+        "tokens_per_target_pass": value_of(c.tokens_per_target_pass),
+        "memory_bill_bytes": value_of(c.memory_bill_bytes),
+    }

@@ -1,0 +1,1 @@
+"""Writes about results: trials, reports, measurements, comparisons."""
