@@ -1,0 +1,267 @@
+"""Plans a job: which trials in which order, with which prompts and seeds; and which trials still need an attempt.
+
+The plan follows from the experiment and its seed alone, so agent and server come to the same one. All arms of a block get
+the same prompts, seeds and order of points; other blocks get others.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .canonical import sha256_of
+from .errors import ErrorBody, SpecError
+from .inventory import Peer
+from .order import balanced_orders
+from .protocol import JobPlan, ProbePlan, TrialPlan, WarmupPlan
+from .spec import STATEFUL_MODES, Arm, ExperimentSpec, Point
+from .workload import Item, Workload
+
+#: Prompts of one trial differ within these first bytes. Each token stands for at least one byte of the prompt, so prompts
+#: that do can't share their first 64 tokens either, whatever the tokenizer.
+DISTINCT_BYTES = 64
+
+#: Most attempts at one trial, and the number of blocks in which an arm may fail before it is given up.
+MAX_ATTEMPTS = 2
+BLOCKS_UNTIL_GIVEN_UP = 2
+
+
+def probe_seed(seed: int, workload: str, block: int, item: str) -> int:
+    """Sampling seed of a request, below 2**31: equal in all arms of a block, another in every other block."""
+    return int(sha256_of([seed, workload, block, item])[:16], 16) % 2**31
+
+
+def plan_job(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> JobPlan:
+    """All trials of a job in order of running.
+
+    ``workloads`` is keyed as the points name them. Raises :class:`SpecError` if a workload is missing or too short, or if
+    a point asks for what is not offered yet.
+    """
+    _refuse_what_is_not_offered(spec, workloads)
+    arms = [spec.baseline, *(a for a in spec.arms if a.name != spec.baseline.name)]
+    arm_orders = balanced_orders(len(arms), spec.blocks, _rng(spec.seed, "arms"), anchor=True)
+    point_orders = balanced_orders(len(spec.points), spec.blocks, _rng(spec.seed, "points"), anchor=False)
+    dealer = _Dealer(spec, workloads)
+    trial_names = _file_names([a.name for a in arms])
+    trials: list[TrialPlan] = []
+    for block, (arm_order, point_order) in enumerate(zip(arm_orders, point_orders), start=1):
+        points = [spec.points[i] for i in point_order]
+        hand = dealer.deal(block, points)
+        for position, arm in enumerate((arms[i] for i in arm_order), start=1):
+            for name, own_points in _trials_of(arm, f"b{block}-{trial_names[arm.name]}", points, spec.points):
+                warmup, probes = hand.requests(own_points)
+                trials.append(
+                    TrialPlan(
+                        id=name,
+                        index=len(trials),
+                        block=block,
+                        position=position,
+                        arm=arm.name,
+                        points=[p.key for p in own_points],
+                        warmup=warmup,
+                        probes=probes,
+                    )
+                )
+    hashes = {p.workload: workloads[p.workload].content_hash() for p in spec.points}
+    return JobPlan(seed=spec.seed, trials=trials, workloads=hashes)
+
+
+def _refuse_what_is_not_offered(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> None:
+    for point in spec.points:
+        if point.workload not in workloads:
+            known = ", ".join(sorted(workloads)) or "none"
+            raise SpecError(
+                f"point {point.key!r}: no workload {point.workload!r}; known: {known}",
+                remedy="Name one of the known workloads.",
+                field="points.workload",
+                value=point.workload,
+            )
+        for field, plain in (("concurrency", 1), ("occupied_context", 0)):
+            value = getattr(point, field)
+            if value != plain:
+                raise SpecError(
+                    f"point {point.key!r}: {field} {value} is not offered yet, only {plain}",
+                    remedy=f"Set {field} to {plain}, or leave it out.",
+                    field=f"points.{field}",
+                    value=value,
+                )
+
+
+def _trials_of(arm: Arm, name: str, points: list[Point], numbered: list[Point]) -> Iterable[tuple[str, list[Point]]]:
+    """One trial with all points, or one for each point where the drafter's state outlives a request."""
+    if arm.mode not in STATEFUL_MODES or len(points) == 1:
+        yield name, points
+        return
+    for point in points:
+        yield f"{name}-p{numbered.index(point) + 1}", [point]
+
+
+def _file_names(names: list[str]) -> dict[str, str]:
+    """Each arm's name in letters that are safe in file names and URLs, still distinct."""
+    safe: dict[str, str] = {}
+    for name in names:
+        base = candidate = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+        n = 2
+        # An ending such as "-p1" numbers the trials of an arm that has one for each point.
+        while candidate in safe.values() or re.search(r"-p\d+$", candidate):
+            candidate = f"{base}-{n}"
+            n += 1
+        safe[name] = candidate
+    return safe
+
+
+def _rng(seed: int, what: str) -> random.Random:
+    return random.Random(f"{seed}/{what}")  # noqa: S311  a plan must be repeatable, not secret
+
+
+@dataclass
+class _Hand:
+    """The requests of one block, the same for each arm."""
+
+    probes: dict[str, list[ProbePlan]]
+    warmup: dict[str, list[tuple[str, int]]]  # point: (item, seed), as many as a trial may need of this point
+    n_warmup: int
+
+    def requests(self, points: list[Point]) -> tuple[list[WarmupPlan], list[ProbePlan]]:
+        """Warm-up requests go through the trial's points in turn, so that each shape is met where there are enough."""
+        warmup: list[WarmupPlan] = []
+        for i in range(self.n_warmup):
+            point = points[i % len(points)]
+            item, seed = self.warmup[point.key][i // len(points)]
+            warmup.append(WarmupPlan(id=f"warmup#{i + 1}", point=point.key, item=item, seed=seed))
+        return warmup, [probe for p in points for probe in self.probes[p.key]]
+
+
+class _Dealer:
+    """Deals prompts to blocks: without replacement while a workload lasts, and never two alike in one trial."""
+
+    def __init__(self, spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> None:
+        self.spec = spec
+        self.workloads = {p.key: workloads[p.workload] for p in spec.points}
+        self.decks = {w.content_hash(): _Deck(w, w.items, _rng(spec.seed, f"items/{w.ref}")) for w in self.workloads.values()}
+        self.warmup_decks = {w.content_hash(): _Deck(w, w.warmup, _rng(spec.seed, f"warmup/{w.ref}")) for w in self.workloads.values()}
+        # An arm with a trial for each point may send all its warm-up requests to one point; the others share them out.
+        alone = len(spec.points) == 1 or any(a.mode in STATEFUL_MODES for a in spec.arms)
+        self.n_warmup_each = spec.warmup.requests if alone else -(-spec.warmup.requests // len(spec.points))
+
+    def deal(self, block: int, points: list[Point]) -> _Hand:
+        used: set[bytes] = set()
+        hand = _Hand(probes={}, warmup={}, n_warmup=self.spec.warmup.requests)
+        for point in points:
+            hand.warmup[point.key] = self._draw(self.warmup_decks, block, point, self.n_warmup_each, used, "warm-up")
+        for point in points:
+            drawn = self._draw(self.decks, block, point, point.probes, used, "probe")
+            hand.probes[point.key] = [
+                ProbePlan(id=f"{point.key}#{n}", point=point.key, item=item, seed=seed) for n, (item, seed) in enumerate(drawn, start=1)
+            ]
+        return hand
+
+    def _draw(
+        self, decks: Mapping[str, _Deck], block: int, point: Point, needed: int, used: set[bytes], what: str
+    ) -> list[tuple[str, int]]:
+        workload = self.workloads[point.key]
+        drawn = []
+        for _ in range(needed):
+            item = decks[workload.content_hash()].take(used)
+            if item is None:
+                raise self._too_short(workload, what)
+            used.add(_start(item))
+            drawn.append((item.id, probe_seed(self.spec.seed, workload.ref, block, item.id)))
+        return drawn
+
+    def _too_short(self, workload: Workload, what: str) -> SpecError:
+        points = [p for p in self.spec.points if self.workloads[p.key].content_hash() == workload.content_hash()]
+        items = workload.items if what == "probe" else workload.warmup
+        needed = sum(p.probes for p in points) if what == "probe" else self.n_warmup_each * len(points)
+        distinct = len({_start(i) for i in items})
+        kind = "items" if what == "probe" else "warm-up items"
+        alike = f" ({distinct} of them differ in their first {DISTINCT_BYTES} bytes)" if distinct < len(items) else ""
+        fields = "probes" if what == "probe" else "warmup.requests"
+        return SpecError(
+            f"workload {workload.name!r} has {len(items)} {kind}{alike}; {needed} {what} requests of one trial need as many, "
+            f"since no two requests of a trial may begin with the same {DISTINCT_BYTES} bytes",
+            remedy=f"Lower {fields}, or use a workload with more distinct prompts.",
+            field=fields,
+            workload=workload.ref,
+            n_items=len(items),
+            needed=needed,
+        )
+
+
+class _Deck:
+    """A workload's items in a drawn order, drawn anew when all were dealt."""
+
+    def __init__(self, workload: Workload, items: Sequence[Item], rng: random.Random) -> None:
+        self.items = list(items)
+        self.rng = rng
+        self.left: list[Item] = []
+
+    def take(self, used: set[bytes]) -> Item | None:
+        """The next item whose start is not in ``used``; None if there is none in the whole workload."""
+        for _ in range(2):
+            for i, item in enumerate(self.left):
+                if _start(item) not in used:
+                    return self.left.pop(i)
+            self.left += self.rng.sample(self.items, len(self.items))
+        return None
+
+
+def _start(item: Item) -> bytes:
+    return item.prompt.encode()[:DISTINCT_BYTES]
+
+
+class TrialOutcome(Peer):
+    """How an attempt at a trial ended. ``error`` is None for a good one."""
+
+    trial: str
+    n: int = 1
+    error: ErrorBody | None = None
+
+
+class GiveUp(Peer):
+    """``arms``: given up, each with the error that decided. ``job``: set when the baseline is given up, so nothing can be compared."""
+
+    arms: dict[str, ErrorBody] = {}
+    job: ErrorBody | None = None
+
+
+def give_up(spec: ExperimentSpec, plan: JobPlan, outcomes: Sequence[TrialOutcome]) -> GiveUp:
+    """An arm is given up when a trial of it failed for good in two blocks: every attempt used, or a retry can't help."""
+    failed_blocks: dict[str, dict[int, ErrorBody]] = {}
+    trials = {t.id: t for t in plan.trials}
+    for trial_id, error in _failed_for_good(outcomes).items():
+        trial = trials[trial_id]
+        failed_blocks.setdefault(trial.arm, {})[trial.block] = error
+    given_up = {arm: blocks[max(blocks)] for arm, blocks in failed_blocks.items() if len(blocks) >= BLOCKS_UNTIL_GIVEN_UP}
+    return GiveUp(arms=given_up, job=given_up.get(spec.baseline.name))
+
+
+def next_trials(spec: ExperimentSpec, plan: JobPlan, outcomes: Sequence[TrialOutcome]) -> list[tuple[TrialPlan, int]]:
+    """What is still to run, in order, each with the number of its attempt. Empty when the job is done or given up.
+
+    A trial that failed and may be retried comes again at the end of its block.
+    """
+    gone = give_up(spec, plan, outcomes)
+    if gone.job is not None:
+        return []
+    done = {o.trial for o in outcomes if o.error is None} | set(_failed_for_good(outcomes))
+    tries: dict[str, int] = {}
+    for outcome in outcomes:
+        tries[outcome.trial] = tries.get(outcome.trial, 0) + 1
+    left = [(t, tries.get(t.id, 0) + 1) for t in plan.trials if t.id not in done and t.arm not in gone.arms]
+    return sorted(left, key=lambda todo: (todo[0].block, todo[1], todo[0].index))
+
+
+def _failed_for_good(outcomes: Sequence[TrialOutcome]) -> dict[str, ErrorBody]:
+    tries: dict[str, int] = {}
+    failed: dict[str, ErrorBody] = {}
+    good = {o.trial for o in outcomes if o.error is None}
+    for outcome in outcomes:
+        tries[outcome.trial] = tries.get(outcome.trial, 0) + 1
+        if outcome.error is None or outcome.trial in good:
+            continue
+        if not outcome.error.retry or tries[outcome.trial] >= MAX_ATTEMPTS:
+            failed[outcome.trial] = outcome.error
+    return failed

@@ -1,0 +1,219 @@
+"""Statistics of paired blocks: ratios with intervals, drift, noise floor, and how many blocks a question needs.
+
+Everything is in natural logarithms of a ratio baseline ÷ arm until it is shown. The unit of replication is the block
+(one server start of each arm), never the probe: see Kalibera & Jones, *Rigorous benchmarking in reasonable time* (2013).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri, stdtr, stdtrit
+
+from .measurement import Interval, Withheld
+
+CONFIDENCE = 0.95
+MIN_BLOCKS = 3
+MIN_BLOCKS_FOR_DRIFT = 4  # a line through fewer blocks leaves less than two degrees of freedom
+MIN_AA_CONTRASTS = 10
+DRIFT_P = 0.05
+MOST_BLOCKS = 10_000  # beyond this "more blocks" is no advice
+
+#: Seconds of one block: item → (baseline, arm), matched prompts only.
+Pairs = Mapping[str, tuple[float, float]]
+
+
+def block_value(pairs: Pairs) -> float:
+    """Mean over matched prompts of ln(baseline ÷ arm); each prompt weighs the same. Raises ValueError without pairs."""
+    if not pairs:
+        raise ValueError("a block without matched prompts has no value")
+    return float(np.mean([math.log(baseline / arm) for baseline, arm in pairs.values()]))
+
+
+def total_value(pairs: Pairs) -> float:
+    """ln(Σ baseline ÷ Σ arm) over the matched prompts of a block: long prompts weigh more."""
+    if not pairs:
+        raise ValueError("a block without matched prompts has no value")
+    return math.log(sum(b for b, _ in pairs.values()) / sum(a for _, a in pairs.values()))
+
+
+def too_few_blocks(n: int) -> str:
+    return f"needs {MIN_BLOCKS} blocks, has {n}"
+
+
+def ratio_interval(values: Sequence[float]) -> Interval | Withheld:
+    """exp(mean of block values) with its 95 % t interval over blocks; below 3 blocks the interval is withheld."""
+    n = len(values)
+    if n == 0:
+        return Withheld(withheld=too_few_blocks(0), reason_code="no_blocks")
+    mean = float(np.mean(values))
+    if n < MIN_BLOCKS:
+        return Interval(estimate=math.exp(mean), n_blocks=n, withheld=too_few_blocks(n))
+    half = t_quantile(n - 1) * standard_error(values)
+    return Interval(estimate=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), n_blocks=n)
+
+
+def t_quantile(df: float, confidence: float = CONFIDENCE) -> float:
+    """Two-sided quantile of Student's t, e.g. 2.776 for 4 degrees of freedom."""
+    return float(stdtrit(df, 0.5 + confidence / 2))
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of the mean of independent values."""
+    return float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+def p_value(values: Sequence[float]) -> float | None:
+    """Two-sided p of a t test that the mean block value is 0 (no difference); None below 3 blocks."""
+    if len(values) < MIN_BLOCKS:
+        return None
+    return _p_of_t(float(np.mean(values)), standard_error(values), len(values) - 1)
+
+
+def _p_of_t(estimate: float, se: float, df: int) -> float:
+    if se == 0:
+        return 1.0 if estimate == 0 else 0.0
+    return float(2 * stdtr(df, -abs(estimate / se)))
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Holm's step-down adjustment (Holm 1979): family-wise error over the given names."""
+    adjusted: dict[str, float] = {}
+    running = 0.0
+    for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda pair: pair[1])):
+        running = max(running, min(1.0, p * (len(p_values) - rank)))
+        adjusted[name] = running
+    return adjusted
+
+
+def leave_one_prompt_out(blocks: Sequence[Pairs]) -> tuple[float, float] | Withheld:
+    """Lowest and highest speed-up when any one prompt is left out of all blocks; shows whether one prompt carries the result."""
+    items = sorted({item for pairs in blocks for item in pairs})
+    if len(items) < 2:
+        return Withheld(withheld=f"needs 2 prompts, has {len(items)}", reason_code="too_few_prompts")
+    speedups = []
+    for left_out in items:
+        rest = [{item: pair for item, pair in pairs.items() if item != left_out} for pairs in blocks]
+        values = [block_value(pairs) for pairs in rest if pairs]
+        if values:
+            speedups.append(math.exp(float(np.mean(values))))
+    return min(speedups), max(speedups)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Block values against the arm's position minus the baseline's. ``adjusted`` is the ratio at equal positions.
+
+    A host that slows as a block goes on favours whoever runs first: with a slowdown of s (natural log) for each position
+    the block value is truth − s · difference, so the line's value at difference 0 is free of it.
+    """
+
+    slope: float
+    p: float
+    shift: float  # what the drift moves a typical block by: |slope| · root mean square difference
+    flagged: bool
+    adjusted: Interval
+
+
+def drift(values: Sequence[float], position_differences: Sequence[int], margin: float) -> Drift | Withheld:
+    """Ordinary least squares. Flagged if the slope has p < 0.05 and moves a typical block by more than the margin.
+
+    Both are asked for: a slope too small to matter is left alone, and one by chance is rare.
+    """
+    n = len(values)
+    if n < MIN_BLOCKS_FOR_DRIFT:
+        return Withheld(withheld=f"needs {MIN_BLOCKS_FOR_DRIFT} blocks, has {n}", reason_code="too_few_blocks")
+    x = np.asarray(position_differences, dtype=float)
+    y = np.asarray(values, dtype=float)
+    sxx = float(np.sum((x - x.mean()) ** 2))
+    if sxx == 0:
+        return Withheld(withheld="the arm stood at one distance from the baseline in all blocks", reason_code="one_position")
+    slope = float(np.sum((x - x.mean()) * (y - y.mean()))) / sxx
+    at_zero = float(y.mean() - slope * x.mean())
+    df = n - 2
+    residual = math.sqrt(float(np.sum((y - at_zero - slope * x) ** 2)) / df)
+    p = _p_of_t(slope, residual / math.sqrt(sxx), df)
+    shift = abs(slope) * math.sqrt(float(np.mean(x**2)))
+    half = t_quantile(df) * residual * math.sqrt(1 / n + float(x.mean()) ** 2 / sxx)
+    adjusted = Interval(
+        estimate=math.exp(at_zero),
+        low=math.exp(at_zero - half),
+        high=math.exp(at_zero + half),
+        n_blocks=n,
+        method="regression on position",
+    )
+    return Drift(slope=slope, p=p, shift=shift, flagged=p < DRIFT_P and shift > math.log1p(margin), adjusted=adjusted)
+
+
+def noise_floor(estimates: Sequence[float], standard_errors: Sequence[float]) -> float | Withheld:
+    """The bias that blocks don't remove on a host, as a ratio minus 1, from A/A contrasts (logs and their standard errors).
+
+    exp(2·√max(0, var(estimates) − mean(se²))) − 1: what the estimates vary by beyond what their own errors explain.
+    """
+    n = len(estimates)
+    if n != len(standard_errors):
+        raise ValueError(f"{n} estimates with {len(standard_errors)} standard errors")
+    if n < MIN_AA_CONTRASTS:
+        return Withheld(withheld=f"needs {MIN_AA_CONTRASTS} A/A contrasts, has {n}", reason_code="too_few_contrasts")
+    beyond = float(np.var(estimates, ddof=1)) - float(np.mean(np.square(standard_errors)))
+    return math.exp(2 * math.sqrt(max(0.0, beyond))) - 1
+
+
+def blocks_needed(values: Sequence[float], half_width: float) -> int | None:
+    """Blocks for a 95 % interval of ± ``half_width`` (in logs) if the spread stays as seen; None if over 10,000 or unknown."""
+    if len(values) < MIN_BLOCKS or half_width <= 0:
+        return None
+    sd = float(np.std(values, ddof=1))
+    low, high = MIN_BLOCKS, MOST_BLOCKS
+    if t_quantile(high - 1) * sd / math.sqrt(high) > half_width:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if t_quantile(middle - 1) * sd / math.sqrt(middle) <= half_width:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@dataclass(frozen=True)
+class PassDifference:
+    """Share of checks passed, arm minus baseline, over distinct prompts, with a 95 % interval."""
+
+    n: int
+    baseline: float
+    arm: float
+    low: float
+    high: float
+    needed: int  # prompts for a half-width of the tolerance, if prompts go on differing as often
+
+
+def pass_difference(per_prompt: Sequence[tuple[float, float]], tolerance: float) -> PassDifference | Withheld:
+    """``per_prompt``: (baseline, arm) share of passed checks for each distinct prompt.
+
+    Wald interval after adding two prompts, one won and one lost by half (Agresti & Min 2005), so that no observed
+    difference between few prompts does not look like proof of none.
+    """
+    if not per_prompt:
+        return Withheld(withheld="no prompt has a check", reason_code="no_checks")
+    n = len(per_prompt)
+    differences = [arm - baseline for baseline, arm in per_prompt]
+    total, squares = sum(differences), sum(d * d for d in differences)
+    wide_n = n + 2
+    middle = total / wide_n
+    per_prompt_variance = (squares + 1) / wide_n - middle**2
+    z = float(ndtri(0.5 + CONFIDENCE / 2))
+    half = z * math.sqrt(max(0.0, per_prompt_variance) / wide_n)
+    # Without any difference the interval shrinks as 1/n, since only the two added prompts differ.
+    needed = math.ceil(per_prompt_variance * (z / tolerance) ** 2) if squares else math.ceil(z / tolerance) - 2
+    return PassDifference(
+        n=n,
+        baseline=float(np.mean([b for b, _ in per_prompt])),
+        arm=float(np.mean([a for _, a in per_prompt])),
+        low=middle - half,
+        high=middle + half,
+        needed=needed,
+    )

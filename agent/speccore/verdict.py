@@ -1,0 +1,237 @@
+"""The verdict on an arm at a point: one pure function, whose rules apply in a fixed order.
+
+1 does not fit · 2 invalid · 3 not engaged · (fewer than 3 blocks: nothing more is said) · 4 a requirement is lost ·
+5 a shorter limit is better · 6 keep · 7 slower · 8 not worth it · 9 inconclusive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .measurement import Check, Interval, Verdict, VerdictWord, Withheld
+from .spec import is_model_drafter
+from .stats import MIN_BLOCKS, PassDifference, blocks_needed, too_few_blocks
+
+#: An arm out of memory in so many blocks while the baseline ran does not fit.
+OOM_BLOCKS = 2
+#: Points of task checks (as a share) that an arm may lose.
+QUALITY_TOLERANCE = 0.02
+#: "So many more blocks" is advice up to here.
+MOST_MORE_BLOCKS = 100
+
+
+@dataclass(frozen=True)
+class Shorter:
+    """An arm of the same mode with a shorter draft limit. ``versus``: this arm's seconds ÷ the shorter one's, same blocks."""
+
+    arm: str
+    draft_limit: int
+    worth_keeping: bool
+    versus: Interval | Withheld
+
+
+@dataclass(frozen=True)
+class VerdictInput:
+    """All that the verdict knows. ``noise_floor`` as a ratio minus 1; None: unknown, taken as 0."""
+
+    mode: str
+    margin: float
+    speedup: Interval | Withheld
+    total_time: Interval | Withheld
+    noise_floor: float | None = None
+    block_values: Sequence[float] = ()
+    control: bool = False  # mode off against the baseline: measures the host, is never kept
+    oom_blocks: int = 0  # blocks in which the arm ran out of memory and the baseline did not
+    target_layers_moved: int = 0  # off the device, because of the helper
+    failure: str = ""  # code of what kept the arm or its baseline from running at all
+    failure_sentence: str = ""
+    checks: Sequence[Check] = ()
+    speculation_reported: bool | None = None  # by the engine; None: it doesn't say
+    drafted: float | None = None  # over all probes of the arm; None: unknown
+    not_engaged_why: str = ""
+    required_context: int | None = None
+    context: int | None = None
+    required_slots: int | None = None
+    slots: int | None = None
+    quality: PassDifference | Withheld | None = None
+    shorter_that_holds: str = ""  # an arm with a shorter limit that holds the requirement
+    shorter: Sequence[Shorter] = field(default_factory=tuple)
+
+
+def judge(v: VerdictInput) -> Verdict:
+    """Applies the rules in order; the first that speaks decides."""
+    for rule in (_does_not_fit, _invalid, _not_engaged, _too_few_blocks, _requirement_lost, _shorten):
+        verdict = rule(v)
+        if verdict is not None:
+            return verdict
+    return _by_time(v)
+
+
+def keep_threshold(margin: float, noise_floor: float | None) -> float:
+    """What the interval's lower end must be over."""
+    return 1 + max(margin, noise_floor or 0.0)
+
+
+def slower_threshold(noise_floor: float | None) -> float:
+    """What the interval's upper end must be under."""
+    return 1 / (1 + (noise_floor or 0.0))
+
+
+def _does_not_fit(v: VerdictInput) -> Verdict | None:
+    if v.oom_blocks >= OOM_BLOCKS:
+        sentence = f"ran out of memory in {v.oom_blocks} blocks in which the baseline ran"
+    elif v.target_layers_moved > 0:
+        sentence = f"the helper moved {_count(v.target_layers_moved, 'layer')} of the target off the device"
+    else:
+        return None
+    return Verdict(word="disable", reason="does not fit", sentence=sentence)
+
+
+def _invalid(v: VerdictInput) -> Verdict | None:
+    for check in v.checks:
+        if check.kind == "hard" and check.state == "failed":
+            return Verdict(word="invalid", reason=check.name, sentence=check.sentence)
+    if v.failure:
+        return Verdict(word="invalid", reason=v.failure, sentence=v.failure_sentence)
+    return None
+
+
+def _not_engaged(v: VerdictInput) -> Verdict | None:
+    if v.control:
+        return None
+    if v.speculation_reported is False:
+        why = v.not_engaged_why or "the engine does not report speculation as on"
+    elif is_model_drafter(v.mode) and v.drafted is not None and v.drafted <= 0:
+        why = v.not_engaged_why or "the helper model drafted nothing"
+    else:
+        return None
+    return Verdict(word="not engaged", reason="not engaged", sentence=f"speculation did not happen: {why}")
+
+
+def _too_few_blocks(v: VerdictInput) -> Verdict | None:
+    if isinstance(v.speedup, Interval) and v.speedup.n_blocks >= MIN_BLOCKS:
+        return None
+    n = v.speedup.n_blocks if isinstance(v.speedup, Interval) else 0
+    return Verdict(word="inconclusive", reason="too few blocks", sentence=too_few_blocks(n))
+
+
+def _requirement_lost(v: VerdictInput) -> Verdict | None:
+    if v.required_context is not None and v.context is not None and v.context < v.required_context:
+        reason = "context"
+        sentence = f"offers {v.context:,} tokens of context per slot, {v.required_context:,} are required"
+    elif v.required_slots is not None and v.slots is not None and v.slots < v.required_slots:
+        reason = "concurrency"
+        sentence = f"offers {_count(v.slots, 'slot')}, {v.required_slots} are required"
+    elif isinstance(v.quality, PassDifference) and v.quality.high < -QUALITY_TOLERANCE:
+        reason = "quality"
+        sentence = (
+            f"passes {v.quality.arm:.0%} of the task checks against the baseline's {v.quality.baseline:.0%} "
+            f"(difference {_points(v.quality.low)} to {_points(v.quality.high)} points over {v.quality.n} prompts)"
+        )
+    else:
+        return None
+    if v.shorter_that_holds:
+        sentence += f"; {v.shorter_that_holds}, with a shorter limit, holds it"
+    return Verdict(word="disable", reason=reason, sentence=sentence)
+
+
+def _shorten(v: VerdictInput) -> Verdict | None:
+    better = [
+        (s.versus.estimate, s)
+        for s in v.shorter
+        if s.worth_keeping and isinstance(s.versus, Interval) and s.versus.low is not None and s.versus.low > 1 + v.margin
+    ]
+    if not better:
+        return None
+    best = max(better, key=lambda pair: (pair[0], -pair[1].draft_limit))[1]
+    assert isinstance(best.versus, Interval)
+    sentence = f"{best.arm} (limit {best.draft_limit}) is {ratio(best.versus)} as fast as this arm and worth keeping itself"
+    return Verdict(word="shorten", reason="shorter limit is better", sentence=sentence)
+
+
+def _by_time(v: VerdictInput) -> Verdict:
+    assert isinstance(v.speedup, Interval)
+    assert v.speedup.low is not None
+    assert v.speedup.high is not None
+    floor = v.noise_floor or 0.0
+    decided: tuple[VerdictWord, str, str, bool] | None = None
+    total = v.total_time.estimate if isinstance(v.total_time, Interval) else None
+    if v.speedup.low > keep_threshold(v.margin, floor):
+        decided = "keep", "faster", f"{ratio(v.speedup)} the baseline's speed", total is not None and total < 1
+    elif v.speedup.high < slower_threshold(floor):
+        decided = "disable", "slower", f"{ratio(v.speedup)} the baseline's speed", total is not None and total > 1
+    elif floor <= v.margin and v.speedup.high < 1 + v.margin:
+        sentence = f"{ratio(v.speedup)} the baseline's speed: no gain of {v.margin:.0%} or more"
+        decided = "disable", "not worth it", sentence, total is not None and total > 1 + v.margin
+    if decided is None:
+        return _undecided(v, v.speedup.low, v.speedup.high, floor)
+    word, reason, sentence, other_side = decided
+    if other_side:
+        assert total is not None
+        sentence = f"{ratio(v.speedup)} by prompt, but {total:.2f}× in total time: the prompts disagree, look at each kind of work apart"
+        return Verdict(word="inconclusive", reason="prompts disagree", sentence=sentence)
+    if v.control and reason != "not worth it":
+        sentence += ", though it is the baseline once more: this host does not resolve so little"
+        return Verdict(word="inconclusive", reason="floor-limited", sentence=sentence)
+    if word == "keep":
+        return _kept(v, sentence)
+    return Verdict(word=word, reason=reason, sentence=sentence)
+
+
+def _kept(v: VerdictInput, sentence: str) -> Verdict:
+    """What was not measured is not held: a required context or slot count must be known before an arm is kept."""
+    unknown = [
+        name
+        for name, required, has in (("context", v.required_context, v.context), ("slots", v.required_slots, v.slots))
+        if required is not None and has is None
+    ]
+    if unknown:
+        sentence += f", but the engine did not report its {' and '.join(unknown)}, which the experiment requires"
+        return Verdict(word="inconclusive", reason="requirement not checked", sentence=sentence)
+    if isinstance(v.quality, PassDifference) and v.quality.low <= -QUALITY_TOLERANCE:
+        sentence += f"; quality not shown, n = {v.quality.n}, needs about {v.quality.needed} prompts"
+    return Verdict(word="keep", reason="faster", sentence=sentence)
+
+
+def _undecided(v: VerdictInput, low: float, high: float, floor: float) -> Verdict:
+    assert isinstance(v.speedup, Interval)
+    if floor > v.margin and slower_threshold(floor) <= low and high <= 1 + floor:
+        sentence = f"{ratio(v.speedup)}: this host can't resolve less than {floor:.0%}, and more blocks don't change that"
+        return Verdict(word="inconclusive", reason="floor-limited", sentence=sentence)
+    sentence = f"{ratio(v.speedup)} straddles the margin; {more_blocks(v, math.log(high / low) / 2)}"
+    return Verdict(word="inconclusive", reason="noise-limited", sentence=sentence)
+
+
+def more_blocks(v: VerdictInput, half_width: float) -> str:
+    """How many more blocks would help, in words: enough to settle it at this estimate, or else to narrow the interval."""
+    assert isinstance(v.speedup, Interval)
+    estimate, n = math.log(v.speedup.estimate), v.speedup.n_blocks
+    thresholds = (math.log(keep_threshold(v.margin, v.noise_floor)), math.log(slower_threshold(v.noise_floor)))
+    to_settle = min(abs(estimate - t) for t in thresholds)
+    coarse = math.log1p(v.margin) if half_width > math.log1p(v.margin) > 0 else half_width / 2
+    for target in (to_settle, coarse):
+        needed = blocks_needed(v.block_values, target)
+        if needed is not None and n < needed <= n + MOST_MORE_BLOCKS:
+            return f"needs {_count(needed - n, 'more block')} for ±{_percent(math.expm1(target))}"
+    return "it is too noisy here for more blocks to settle it soon: make the host quieter"
+
+
+def ratio(interval: Interval) -> str:
+    """``1.91× [1.89–1.92]``."""
+    if interval.low is None or interval.high is None:
+        return f"{interval.estimate:.2f}×"
+    return f"{interval.estimate:.2f}× [{interval.low:.2f}–{interval.high:.2f}]"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %" if share >= 0.01 else f"{share * 100:.1f} %"
+
+
+def _points(share: float) -> str:
+    return f"{share * 100:+.0f}"
