@@ -58,30 +58,34 @@ class StackError(RuntimeError):
 
 @dataclass(frozen=True)
 class Addresses:
-    database_url: str
+    database_url: str  # empty where the server was not wanted
     broker_url: str
 
 
 class Stack:
-    """One pair of servers whose state lives in ``home``; one process at a time may hold a home."""
+    """The servers whose state lives in ``home``; one process at a time may hold a home, even if it wants no server of it."""
 
-    def __init__(self, home: Path | str) -> None:
+    def __init__(self, home: Path | str, *, postgres: bool = True, valkey: bool = True) -> None:
         self.home = Path(home).absolute()
+        self._wants = (postgres, valkey)
         self.user: User | None = None
         self._lock: IO[str] | None = None
         self._sockets: Path | None = None
         self._servers: dict[str, subprocess.Popen[str]] = {}
 
     def start(self) -> Addresses:
-        """Starts both servers and waits until they answer. Raises :class:`StackError`, and then nothing is left running."""
-        if self._servers:
+        """Starts the servers and waits until they answer. Raises :class:`StackError`, and then nothing is left running."""
+        if self._lock:
             raise StackError(f"the servers of {self.home} run already")
+        postgres, valkey = self._wants
         try:
             self.user = service_user()
             self._take_home()
             self._sockets = self._fresh_socket_folder()
-            self._start_postgres()
-            self._start_valkey()
+            if postgres:
+                self._start_postgres()
+            if valkey:
+                self._start_valkey()
         except BaseException as error:
             self.stop()
             if isinstance(error, OSError | LookupError):
@@ -89,8 +93,8 @@ class Stack:
             raise
         return Addresses(
             # The folder goes in the query: the host part of a URL is lower-cased by parsers.
-            database_url=f"postgresql://{ROLE}@/{DATABASE}?host={self._sockets}",
-            broker_url=f"redis+socket://{self._sockets}/valkey.sock?virtual_host=0",
+            database_url=f"postgresql://{ROLE}@/{DATABASE}?host={self._sockets}" if postgres else "",
+            broker_url=f"redis+socket://{self._sockets}/valkey.sock?virtual_host=0" if valkey else "",
         )
 
     def stop(self) -> None:

@@ -1,0 +1,40 @@
+# demo · test · check · bench · up. CI runs the same. Paths are relative and quoted: a clone may lie in a path with spaces.
+# Variables of `make demo`: RUN=1 ONCE=1 OUT= PORT= SPECWEB_HOME= LLAMA_SERVER= DATABASE_URL= BROKER_URL= PYTHON= (see README).
+
+PYTHON ?= python3
+IN_VENV := .venv/bin/python
+TESTS ?= tests
+
+.DEFAULT_GOAL := demo
+.NOTPARALLEL:
+.PHONY: demo test check format bench up environment
+
+demo:
+	@$(PYTHON) demo/preflight.py demo
+	@$(PYTHON) demo/environment.py
+	@$(IN_VENV) -m demo.run
+
+environment:
+	@$(PYTHON) demo/preflight.py tools
+	@$(PYTHON) demo/environment.py
+
+test: environment
+	$(IN_VENV) -m pytest $(TESTS)
+
+check: environment
+	$(IN_VENV) -m ruff format --check .
+	$(IN_VENV) -m ruff check .
+	$(IN_VENV) -m mypy
+	@# Only the models are compared with the migrations, so no server is needed.
+	DEBUG=1 DATABASE_URL=postgres://nowhere/none BROKER_URL=redis://nowhere $(IN_VENV) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+	$(IN_VENV) -m compileall -q agent specweb workers demo bench tests manage.py
+
+format: environment
+	$(IN_VENV) -m ruff format .
+	$(IN_VENV) -m ruff check --fix .
+
+bench: environment
+	$(IN_VENV) -m bench
+
+up:
+	docker compose up --build
