@@ -127,6 +127,7 @@ class AttemptMeasurement(Peer):
     n_late_events: int = 0
     n_events: int = 0
     cpu_percent_mean: float | None = None
+    problems: list[str] = Field(default_factory=list)  # evidence that is missing or can't be read
     pair_fields: dict[str, str]  # what the pair key is made of, but speculation: name → value
 
 

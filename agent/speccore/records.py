@@ -33,6 +33,7 @@ class StreamEvent(Peer):
 
     at_s: float  # arrival of its last byte, before any JSON was parsed
     tokens: int
+    without_id: int = 0  # of these tokens: counted by the engine's running count, sent without an id
     kind: Literal["content", "reasoning", "final", "error"] = "content"
     predicted_n: int | None = None
     predicted_ms: float | None = None

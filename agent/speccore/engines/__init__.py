@@ -1,0 +1,20 @@
+"""The engines that SpecWeb can start and read. A new engine is one module here with its recorded fixtures."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from ..errors import SpecError
+from . import llamacpp
+from .shapes import SYMBOLIC, Bindings, LogRequest, MetricsPair, ParsedStream, ProbeCounts, Rendered
+
+__all__ = ["SYMBOLIC", "Bindings", "LogRequest", "MetricsPair", "ParsedStream", "ProbeCounts", "Rendered", "engine"]
+
+_ENGINES: dict[str, ModuleType] = {"llama-server": llamacpp}
+
+
+def engine(name: str) -> ModuleType:
+    """The module that renders for the engine and reads what it leaves; raises ``SpecError`` for an unknown one."""
+    if name not in _ENGINES:
+        raise SpecError(f"engine {name!r} is not offered; known: {', '.join(_ENGINES)}", remedy="Name one of the known engines.")
+    return _ENGINES[name]

@@ -1,0 +1,207 @@
+"""llama-server's log: build, memory, speculation, each request's figures, and why a start failed.
+
+The wording has changed often; several grammars are read, and an unknown one gives nothing, never zero.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from ..errors import (
+    EngineError,
+    EngineExitedAtStart,
+    EngineNotHealthy,
+    EngineOutOfMemory,
+    FlagRefused,
+    HeadMissing,
+    ModelFileMissing,
+    PortUnavailable,
+    SpecWebError,
+    VocabMismatch,
+)
+from ..measurement import LogFacts
+from .shapes import LogRequest
+
+
+class _Fault(NamedTuple):
+    error: type[SpecWebError]
+    pattern: re.Pattern[str]
+    remedy: str | None = None
+
+
+def _fault(error: type[SpecWebError], pattern: str, remedy: str | None = None) -> _Fault:
+    return _Fault(error, re.compile(pattern, re.IGNORECASE), remedy)
+
+
+_MEMORY_REMEDY = "Use a smaller context, fewer slots, fewer gpu_layers or a smaller helper model."
+#: In order of weight: the first kind that the log has names the failure.
+_FAULTS: tuple[_Fault, ...] = (
+    _fault(FlagRefused, r"error while handling argument|^error: (invalid|unknown) argument|the argument has been removed"),
+    _fault(PortUnavailable, r"couldn'?t bind (to server|HTTP server) socket|address already in use"),
+    _fault(VocabMismatch, r"draft model vocab .*must match"),
+    _fault(VocabMismatch, r"target and draft vocabs? are not compatible|draft model .*not compatible with the target model"),
+    _fault(HeadMissing, r"model doesn'?t contain (MTP|EAGLE\w*) layers|failed to create MTP context"),
+    _fault(
+        EngineOutOfMemory,
+        r"out of memory|insufficient memory|std::bad_alloc|failed to allocate(?!.*pinned)|cannot allocate memory|ErrorOutOf(Device|Host)Memory"
+        r"|unable to allocate|not enough (device |host )?memory|cudaMalloc failed|hipMalloc failed",
+        _MEMORY_REMEDY,
+    ),
+    _fault(ModelFileMissing, r"failed to open GGUF file|(model|gguf).*No such file or directory"),
+)
+#: A failure that fits no kind is told by the first of these lines.
+_ANY_ERROR = re.compile(
+    r"^[\d.]+ [EF] |^error\b|GGML_ASSERT|terminate called|what\(\):|Segmentation fault|Illegal instruction", re.IGNORECASE
+)
+_STAMP = re.compile(r"^\d+\.\d+\.\d+\.\d+ (?P<level>[A-Z]) ")
+_LOADED = re.compile(r"model loaded|server is listening")
+#: How a line without a time begins when the engine breaks down after loading; others may be text of a prompt.
+_BREAKDOWN = ("terminate called", "  what():", "CUDA error", "ggml_", "GGML_ASSERT", "/")
+
+_BUILD = re.compile(r"common_params_print_info: build (?P<build>.+)$")
+_DEVICE = re.compile(r"common_param: +- (?P<device>\S+) +:")
+_BUFFER = re.compile(r"\s(?P<device>\S+)\s+(?P<what>model|KV|RS|compute|output) buffer size = +(?P<mib>[\d.]+) MiB")
+_OFFLOADED = re.compile(r"offloaded (?P<layers>\d+/\d+) layers to GPU")
+_DRAFT_BEGINS = re.compile(r"loading draft model|creating MTP draft context|creating \w+ draft context", re.IGNORECASE)
+_SLOTS = re.compile(r"initializing(?: slots)?, n_slots = (?P<slots>\d+)(?:, n_ctx_slot = (?P<context>\d+))?")
+_SLOT_CONTEXT = re.compile(r"new slot,? n_ctx(?:_slot)? = (?P<context>\d+)")
+_IMPLEMENTATION = re.compile(r"adding speculative implementation '(?P<type>[\w-]+)'")
+
+_PROMPT = re.compile(r"prompt eval time = +[\d.]+ ms / +(?P<tokens>\d+) tokens")
+_EVAL = re.compile(r"(?<!prompt )eval time = +(?P<ms>[\d.]+) ms / +(?P<tokens>\d+) (?:tokens|runs)")
+_ACCEPTANCE = re.compile(
+    r"draft acceptance(?: rate)? = +[\d.]+ \( *(?P<accepted>\d+) accepted / +(?P<drafted>\d+) generated\)"
+    r"(?:, mean (?:len|acceptance length) = +(?P<mean>[\d.]+))?"
+)
+_POSITIONS = re.compile(r"acc per pos = \((?P<rates>[\d., ]*)\)")
+_STATISTICS = re.compile(
+    r"statistics +(?P<type>\S+?): .*#gen drafts = +(?P<drafts>\d+),.*?(?:dur\(b,g,a\) = (?P<ms>[\d.]+, [\d.]+, [\d.]+) ms)?$"
+)
+
+
+def parse_log(text: str) -> LogFacts:
+    """What the log tells, each with its line (from 1). An empty log gives empty facts."""
+    facts = LogFacts()
+    memory: dict[str, float] = {}
+    types: list[str] = []
+    update: dict[str, object] = {}
+    owner = "target"
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := _BUILD.search(line):
+            update["build"] = match["build"]
+        elif match := _DEVICE.search(line):
+            update.setdefault("backend_devices", []).append(match["device"])  # type: ignore[attr-defined]
+        elif _DRAFT_BEGINS.search(line):
+            owner = "draft"
+        elif match := _BUFFER.search(line):
+            _add_buffer(memory, owner, match)
+        elif (match := _OFFLOADED.search(line)) and owner == "target":
+            update["layers_offloaded"] = match["layers"]
+        elif match := _SLOTS.search(line):
+            update["n_slots"] = int(match["slots"])
+            if match["context"]:
+                update["context_per_slot"] = int(match["context"])
+        elif match := _SLOT_CONTEXT.search(line):
+            update.setdefault("context_per_slot", int(match["context"]))
+        elif match := _IMPLEMENTATION.search(line):
+            types.append(match["type"])
+            update.setdefault("speculation_line", number)
+    if found := _first_fault(text):
+        fault, number, line = found
+        update |= {"error_code": fault.error.code, "error": _plain(line), "error_line": number}
+    acceptance = [
+        {
+            "line": r.acceptance_line,
+            "accepted": r.accepted,
+            "drafted": r.drafted,
+            "mean_length": r.mean_length,
+            "rate_by_position": r.rate_by_position,
+        }
+        for r in log_requests(text)
+        if r.acceptance_line is not None
+    ]
+    return facts.model_copy(update={**update, "memory_mib": memory, "speculation": ",".join(types), "draft_acceptance": acceptance})
+
+
+def _add_buffer(memory: dict[str, float], owner: str, match: re.Match[str]) -> None:
+    """Caches of several kinds add up; a compute buffer is reserved anew and the larger counts."""
+    key = f"{owner} {match['what']} {match['device']}"
+    size, known = float(match["mib"]), memory.get(key, 0.0)
+    if size > 0:
+        memory[key] = max(known, size) if match["what"] == "compute" else round(known + size, 2)
+
+
+def log_requests(text: str) -> list[LogRequest]:
+    """Each answered request in the order of its lines. The ``statistics`` lines count over the whole process, so each
+    request's share is their growth, summed over the drafters."""
+    found: list[LogRequest] = []
+    before: dict[str, tuple[int, float | None]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := _PROMPT.search(line):
+            found.append(LogRequest(line=number, prompt_tokens=int(match["tokens"])))
+        elif not found:
+            continue
+        elif match := _EVAL.search(line):
+            found[-1] = found[-1].model_copy(update={"line": number, "tokens": int(match["tokens"]), "eval_ms": float(match["ms"])})
+        elif match := _ACCEPTANCE.search(line):
+            update = {"acceptance_line": number, "drafted": int(match["drafted"]), "accepted": int(match["accepted"])}
+            found[-1] = found[-1].model_copy(update={**update, "mean_length": float(match["mean"]) if match["mean"] else None})
+        elif match := _POSITIONS.search(line):
+            found[-1] = found[-1].model_copy(update={"rate_by_position": [float(r) for r in match["rates"].split(",") if r.strip()]})
+        elif match := _STATISTICS.search(line):
+            found[-1] = _with_statistics(found[-1], number, match, before)
+    return found
+
+
+def _with_statistics(request: LogRequest, number: int, match: re.Match[str], before: dict[str, tuple[int, float | None]]) -> LogRequest:
+    drafts = int(match["drafts"])
+    total_ms = sum(map(float, match["ms"].split(","))) if match["ms"] else None
+    drafts_before, ms_before = before.get(match["type"], (0, 0.0))
+    before[match["type"]] = drafts, total_ms
+    update: dict[str, object] = {"statistics_line": number, "verify_steps": (request.verify_steps or 0) + drafts - drafts_before}
+    if total_ms is not None and ms_before is not None:
+        update["draft_ms"] = round((request.draft_ms or 0.0) + total_ms - ms_before, 3)
+    return request.model_copy(update=update)
+
+
+def _first_fault(text: str) -> tuple[_Fault, int, str] | None:
+    telling = _telling_lines(text)
+    return next(((fault, n, line) for fault in _FAULTS for n, line in telling if fault.pattern.search(line)), None)
+
+
+def _telling_lines(text: str) -> list[tuple[int, str]]:
+    """Lines that can name a fault: warnings and errors, and lines without a level that are no prompt's text."""
+    found, loaded = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        loaded = loaded or bool(_LOADED.search(line))
+        stamp = _STAMP.match(line)
+        if stamp["level"] in "EWF" if stamp else not loaded or line.startswith(_BREAKDOWN):
+            found.append((number, line))
+    return found
+
+
+def _plain(line: str) -> str:
+    """A log line less its time and level."""
+    return _STAMP.sub("", line).strip()
+
+
+def start_failure(log_text: str, exit_code: int | None) -> SpecWebError:
+    """The typed reason why an engine did not start, with the log's words and their line in the details.
+
+    ``exit_code`` is None for an engine that still runs but never became healthy, and −n for one killed by signal n.
+    """
+    if found := _first_fault(log_text):
+        fault, number, line = found
+        return fault.error(f"llama-server did not start: {_plain(line)}", remedy=fault.remedy, line=number, log=line, exit_code=exit_code)
+    if exit_code in (-9, 137):
+        message = "llama-server was killed by signal 9 while it started, as the kernel does when memory runs out"
+        return EngineOutOfMemory(message, remedy=_MEMORY_REMEDY, exit_code=exit_code)
+    lines = log_text.splitlines()
+    last = (len(lines), lines[-1] if lines else "")
+    number, line = next(((i, ln) for i, ln in _telling_lines(log_text) if _ANY_ERROR.search(ln)), last)
+    details: dict[str, Any] = {"line": number or None, "log": line, "exit_code": exit_code}
+    said = f": {_plain(line)}" if line else ", and its log is empty"
+    error: type[EngineError] = EngineNotHealthy if exit_code is None else EngineExitedAtStart
+    what = "did not become healthy in time; last in its log" if exit_code is None else f"exited with code {exit_code}"
+    return error(f"llama-server {what}{said}", **details)

@@ -1,0 +1,355 @@
+"""An attempt's evidence → its measurement. Missing evidence gives withheld numbers with their reason, never a crash or a zero."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from .answers import judge_answer
+from .canonical import canonical_json
+from .engines import LogRequest, MetricsPair, ProbeCounts, engine
+from .inventory import Peer
+from .measurement import AttemptMeasurement, Maybe, Number, ProbeMeasurement, Source, Withheld, value_of
+from .records import (
+    ATTEMPT,
+    LAUNCH,
+    LOG,
+    MANIFEST,
+    METRICS,
+    RECORDS,
+    SAMPLES,
+    TEXTS,
+    AttemptSummary,
+    Launch,
+    Manifest,
+    MetricsSnapshot,
+    Sample,
+    StreamEvent,
+    StreamRecord,
+    TextRecord,
+)
+from .spec import BASELINE_MODE, ExperimentSpec, is_model_drafter
+from .workload import Item, Workload
+
+#: Events that arrive within this of a chunk's first belong to the chunk.
+CHUNK_S = 0.001
+_ROUNDING_S = 1e-9
+PROBING = "probing"
+
+_Model = TypeVar("_Model", bound=Peer)
+
+
+def equal_work_s(ttft_any_s: float, n_first: int, tokens_per_s: float, length: float) -> float:
+    """Seconds for an answer of ``length`` tokens at this probe's pace: ttft_any_s + (length − n_first) ÷ tokens_per_s."""
+    if tokens_per_s <= 0:
+        raise ValueError(f"tokens_per_s is {tokens_per_s}; a pace is above 0")
+    return ttft_any_s + max(length - n_first, 0) / tokens_per_s
+
+
+def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> AttemptMeasurement:
+    """``files``: the uncompressed evidence by name; ``workloads`` by the name that points use."""
+    evidence = _Evidence(files)
+    module = engine(spec.runtime.engine)
+    summary = evidence.one(ATTEMPT, AttemptSummary)
+    launch = evidence.one(LAUNCH, Launch)
+    manifest = evidence.one(MANIFEST, Manifest)
+    log_text = evidence.text(LOG)
+    arm = summary.arm if summary else ""
+    mode = next((a.mode for a in spec.arms if a.name == arm), "")
+    if not mode:
+        evidence.problems.append(f"arm {arm!r} is not in the experiment")
+    probes, reported_types = _probes(evidence, module, spec, workloads, log_text, mode)
+    log = module.parse_log(log_text)
+    engaged, why = _engagement(module, mode, probes, reported_types, log.speculation, log.error)
+    samples = [(line, s) for line, s in evidence.lines(SAMPLES, Sample) if s.phase == PROBING]
+    cpu = [s.cpu_percent for _, s in samples if s.cpu_percent is not None]
+    slot = launch.props.get("default_generation_settings") if launch else None
+    return AttemptMeasurement(
+        attempt_id=summary.attempt_id if summary else "",
+        trial=summary.trial if summary else "",
+        arm=arm,
+        mode=mode,
+        block=summary.block if summary else 0,
+        probes=probes,
+        log=log,
+        engaged=engaged,
+        engaged_why=why,
+        peak_memory_bytes=_peak_memory(samples),
+        peak_device_bytes=_peak_device(samples),
+        context_per_slot=(slot.get("n_ctx") if isinstance(slot, dict) else None) or log.context_per_slot,
+        slots=(launch.props.get("total_slots") if launch else None) or log.n_slots,
+        healthy_after_s=launch.healthy_after_s if launch else None,
+        n_late_events=summary.client_late_events if summary else 0,
+        n_events=summary.client_events if summary else 0,
+        cpu_percent_mean=sum(cpu) / len(cpu) if cpu else None,
+        problems=evidence.problems,
+        pair_fields=_pair_fields(module, spec, launch, manifest),
+    )
+
+
+class _Evidence:
+    """The files of an attempt, decoded; what is missing or broken is noted once in ``problems``."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self.files = files
+        self.problems: list[str] = []
+
+    def text(self, name: str) -> str:
+        if name not in self.files:
+            self.problems.append(f"{name} is missing")
+        return self.files.get(name, b"").decode("utf-8", errors="replace")
+
+    def one(self, name: str, model: type[_Model]) -> _Model | None:
+        text = self.text(name)
+        return self._decode(name, None, text, model) if text else None
+
+    def lines(self, name: str, model: type[_Model]) -> list[tuple[int, _Model]]:
+        """(line from 1, value) of each line that can be read."""
+        numbered = [(n, line) for n, line in enumerate(self.text(name).split("\n"), 1) if line.strip()]
+        decoded = [(n, self._decode(name, n, line, model)) for n, line in numbered]
+        return [(n, value) for n, value in decoded if value is not None]
+
+    def _decode(self, name: str, line: int | None, text: str, model: type[_Model]) -> _Model | None:
+        try:
+            return model.model_validate_json(text)
+        except ValidationError as error:
+            where = f"{name} line {line}" if line else name
+            first = error.errors(include_url=False, include_input=False)[0]
+            self.problems.append(f"{where} can't be read: {'.'.join(map(str, first['loc']))} {first['msg']}".strip())
+            return None
+
+
+def _probes(
+    evidence: _Evidence, module: ModuleType, spec: ExperimentSpec, workloads: Mapping[str, Workload], log_text: str, mode: str
+) -> tuple[list[ProbeMeasurement], set[str] | None]:
+    """The probes in order, and the speculation types that the server reported in any answer (None: it never said)."""
+    records = evidence.lines(RECORDS, StreamRecord)
+    texts = {t.probe: t for _, t in evidence.lines(TEXTS, TextRecord)}
+    snapshots = _metrics_pairs(module, evidence.lines(METRICS, MetricsSnapshot), [r for _, r in records])
+    logged = _logged(module.log_requests(log_text), [r for _, r in records])
+    probes: list[ProbeMeasurement] = []
+    types: set[str] | None = None
+    for line, record in records:
+        alone = _concurrency(spec, record.point) == 1
+        counts: ProbeCounts = module.probe_counts(
+            record,
+            line,
+            off=mode == BASELINE_MODE,
+            metrics=snapshots.get(record.probe) if alone else None,
+            log=logged.get(record.probe) if alone else None,
+        )
+        if counts.speculation_reported is not None:
+            types = (types or set()) | set(counts.reported_types)
+        probes.append(_probe(record, line, counts, _item(spec, workloads, record), texts.get(record.probe), mode))
+    return probes, types
+
+
+def _concurrency(spec: ExperimentSpec, point: str) -> int:
+    return next((p.concurrency for p in spec.points if p.key == point), 1)
+
+
+def _item(spec: ExperimentSpec, workloads: Mapping[str, Workload], record: StreamRecord) -> Item | None:
+    name = next((p.workload for p in spec.points if p.key == record.point), "")
+    workload = workloads.get(name)
+    if workload is None:
+        return None
+    return next((i for i in (workload.warmup if record.warmup else workload.items) if i.id == record.item), None)
+
+
+def _metrics_pairs(
+    module: ModuleType, snapshots: Sequence[tuple[int, MetricsSnapshot]], records: Sequence[StreamRecord]
+) -> dict[str, MetricsPair]:
+    """The /metrics before and after each request that has both."""
+    ends: dict[tuple[str, str], tuple[int, MetricsSnapshot]] = {
+        (s.probe, s.when): (line, s) for line, s in snapshots if s.status == 200 and s.probe
+    }
+    pairs = {}
+    for record in records:
+        before, after = ends.get((record.probe, "before")), ends.get((record.probe, "after"))
+        if before and after:
+            pairs[record.probe] = MetricsPair(
+                before=module.parse_metrics(before[1].text), after=module.parse_metrics(after[1].text), line=after[0]
+            )
+    return pairs
+
+
+def _logged(requests: list[LogRequest], records: Sequence[StreamRecord]) -> dict[str, LogRequest]:
+    """The log's lines for each answered request, matched by order. One that can't be placed makes all of them doubtful."""
+    answered = [r for r in records if r.final]
+    if len(requests) != len(answered):
+        return {}
+    for request, record in zip(requests, answered, strict=True):
+        evaluated = (record.final.get("timings") or {}).get("prompt_n")
+        if evaluated is not None and evaluated != request.prompt_tokens:
+            return {}
+    return {record.probe: request for request, record in zip(requests, answered, strict=True)}
+
+
+def _probe(record: StreamRecord, line: int, counts: ProbeCounts, item: Item | None, text: TextRecord | None, mode: str) -> ProbeMeasurement:
+    failure, message = _failure(record, counts, mode)
+    times = _Times(record, line)
+    passed, note = _check(item, text, counts.finish_reason) if not failure else (None, "not judged: the request failed")
+    return ProbeMeasurement(
+        probe=record.probe,
+        point=record.point,
+        item=record.item,
+        warmup=record.warmup,
+        ok=not failure,
+        failure=failure,
+        failure_message=message,
+        line=line,
+        status=record.status,
+        finish_reason=counts.finish_reason,
+        prompt_tokens=counts.prompt_tokens,
+        completion_tokens=counts.completion_tokens,
+        server_tokens=counts.server_tokens,
+        cache_hit_tokens=counts.cache_hit_tokens,
+        n_events=len(record.events),
+        n_chunks=len(times.chunks),
+        n_first=times.n_first,
+        ttft_any_s=times.ttft(("content", "reasoning", "final")),
+        ttft_content_s=times.ttft(("content", "final")),
+        e2e_s=times.e2e(),
+        decode_tokens_per_s=times.decode_rate(),
+        speculation_reported=counts.speculation_reported,
+        counters=counts.counters,
+        ids_sha256=record.ids_sha256,
+        check_passed=passed,
+        check_note=note,
+    )
+
+
+def _failure(record: StreamRecord, counts: ProbeCounts, mode: str) -> tuple[str, str]:
+    if record.failure:
+        return record.failure, record.failure_message
+    if record.status != 200:
+        return "probe_failed", f"the server answered with status {record.status}"
+    if record.final.get("truncated"):
+        return "probe_failed", "the context was full: the engine cut the prompt or the answer"
+    if counts.disagreements:
+        return "counts_disagree", "; ".join(counts.disagreements)
+    if mode == BASELINE_MODE and counts.speculation_reported:
+        return "engine_loaded_other", f"mode is off, yet the server reports speculation: {', '.join(counts.reported_types)}"
+    return "", ""
+
+
+def _check(item: Item | None, text: TextRecord | None, finish_reason: str) -> tuple[bool | None, str]:
+    if item is None or item.check is None:
+        return None, ""
+    if text is None:
+        return None, f"not judged: the answer's text is not in {TEXTS}"
+    judged = judge_answer(item.check, item.prompt, "".join(text.texts), cut=finish_reason == "length")
+    return judged.passed, judged.note
+
+
+class _Times:
+    """Durations of one request, from the arrivals of the events that bear tokens."""
+
+    def __init__(self, record: StreamRecord, line: int) -> None:
+        self.record, self.line = record, line
+        self.bearing = [e for e in record.events if e.tokens > 0]
+        self.chunks: list[list[StreamEvent]] = []
+        for event in self.bearing:
+            if self.chunks and event.at_s - self.chunks[-1][0].at_s <= CHUNK_S + _ROUNDING_S:
+                self.chunks[-1].append(event)
+            else:
+                self.chunks.append([event])
+        self.n_first = sum(e.tokens for e in self.chunks[0]) if self.chunks else 0
+
+    def number(self, value: float, field: str) -> Number:
+        return Number(value=value, source=Source(file=RECORDS, line=self.line, field=field))
+
+    def ttft(self, kinds: tuple[str, ...]) -> Maybe:
+        first = next((e for e in self.bearing if e.kind in kinds), None)
+        return self.number(first.at_s - self.record.sent_at_s, "events[].at_s − sent_at_s") if first else self._none()
+
+    def e2e(self) -> Maybe:
+        return (
+            self.number(self.bearing[-1].at_s - self.record.sent_at_s, "last events[].at_s − sent_at_s") if self.bearing else self._none()
+        )
+
+    def decode_rate(self) -> Maybe:
+        if not self.bearing:
+            return self._none()
+        if len(self.chunks) < 2:
+            return Withheld(withheld="one arrival: no speed can be told from it", reason_code="one_arrival")
+        tokens = sum(e.tokens for e in self.bearing) - self.n_first
+        seconds = self.bearing[-1].at_s - self.bearing[0].at_s
+        return self.number(tokens / seconds, "tokens after the first chunk ÷ seconds after it")
+
+    def _none(self) -> Withheld:
+        if (self.record.final.get("tokens_predicted") or 0) > 0:
+            return Withheld(withheld="the engine didn't say which events bear tokens", reason_code="no_client_count")
+        return Withheld(withheld="no token came", reason_code="no_tokens")
+
+
+def _engagement(
+    module: ModuleType, mode: str, probes: list[ProbeMeasurement], types: set[str] | None, log_types: str, log_error: str
+) -> tuple[bool | None, str]:
+    """Whether speculation was on, by the server's own settings and by what it drafted, and why one says so."""
+    if mode in ("", BASELINE_MODE):
+        return None, ""
+    reason = f"; its log says: {log_error}" if log_error else ""
+    wanted = module.SPEC_TYPES.get(mode, mode)
+    if types is not None and wanted not in types:
+        found = ", ".join(sorted(types)) or "none"
+        return False, f"the server reports speculation {found}, asked for was {wanted}{reason}"
+    drafted = [d for p in probes if not p.warmup and (d := value_of(p.counters.drafted)) is not None]
+    if sum(drafted) > 0:
+        return True, f"{sum(drafted):g} tokens drafted in {len(drafted)} probes"
+    if not any(not p.warmup and p.ok for p in probes):
+        return False, f"no probe was answered, so nothing shows that speculation was on{reason}"
+    if is_model_drafter(mode):
+        shown = "drafted nothing" if drafted else "reported no draft counts"
+        return False, f"the server {shown} in {sum(not p.warmup for p in probes)} probes{reason}"
+    if types is not None or wanted in log_types.split(","):
+        return True, "speculation is on; its drafter found nothing to propose"
+    return False, f"nothing shows that speculation was on{reason}"
+
+
+def _peak_memory(samples: Sequence[tuple[int, Sample]]) -> Maybe:
+    """Peak of host and device memory together. One kind of host figure throughout: PSS if every sample has it, else RSS."""
+    for kind in ("pss_bytes", "rss_bytes"):
+        values = [(line, getattr(s, kind), sum(s.device_bytes.values())) for line, s in samples]
+        if values and all(host is not None for _, host, _ in values):
+            line, host, device = max(values, key=lambda v: v[1] + v[2])
+            return Number(value=host + device, source=Source(file=SAMPLES, line=line, field=f"{kind} + device_bytes, peak while probing"))
+    return Withheld(
+        withheld="no memory sample was taken while probing" if not samples else "a sample lacks the memory of the engine",
+        reason_code="no_samples",
+    )
+
+
+def _peak_device(samples: Sequence[tuple[int, Sample]]) -> Maybe:
+    values = [(line, sum(s.device_bytes.values())) for line, s in samples if s.device_bytes]
+    if not values:
+        return Withheld(withheld="no device's memory was sampled while probing", reason_code="no_samples")
+    line, device = max(values, key=lambda v: v[1])
+    return Number(value=device, source=Source(file=SAMPLES, line=line, field="device_bytes, peak while probing"))
+
+
+def _pair_fields(module: ModuleType, spec: ExperimentSpec, launch: Launch | None, manifest: Manifest | None) -> dict[str, str]:
+    """What must be equal inside a ratio: everything but speculation. A part without evidence is left out."""
+    settings: dict[str, Any] = spec.engine.model_dump(mode="json")
+    fields = {"engine": spec.runtime.engine, "engine_settings": canonical_json(settings).decode()}
+    if manifest:
+        fields |= {
+            "boot_id": manifest.boot_id,
+            "os": canonical_json(manifest.os).decode(),
+            "runtime_hash": manifest.runtime_hash,
+            "runtime_version": manifest.runtime_version,
+            "target_hash": manifest.target_hash,
+            "agent_version": manifest.agent_version,
+            "inventory_hash": manifest.inventory_hash,
+        }
+        fields |= {f"workload:{name}": content for name, content in sorted(manifest.workloads.items())}
+    if launch:
+        fields |= {
+            "command": json.dumps(module.without_speculation(launch.argv), ensure_ascii=False),
+            "environment": canonical_json(launch.env).decode(),
+        }
+    return fields
