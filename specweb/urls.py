@@ -2,7 +2,11 @@
 
 from django.urls import include, path
 
+from specweb.api.health import health
+
 urlpatterns = [
+    path("healthz", health),
+    path("agent/v1/", include("specweb.api.agent_urls")),
     path("", include("specweb.accounts.urls")),
     path("", include("specweb.dashboard.urls")),
 ]

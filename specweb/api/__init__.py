@@ -1,0 +1,1 @@
+"""The JSON interfaces. Agents have their own address tree and their own tokens."""

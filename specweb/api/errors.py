@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
-from speccore.errors import ErrorBody, SpecWebError
+from speccore.errors import ErrorBody, ServerError, SpecWebError
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +22,25 @@ STATUS = {
     "not_found": 404,
     "stale_lease": 409,
     "blobs_missing": 409,
+    "length_required": 411,
     "blob_too_large": 413,
     "hash_mismatch": 422,
     "protocol_not_supported": 426,
 }
+
+
+class BlobsMissing(ServerError):
+    code = "blobs_missing"
+    remedy = "Send the files that details.missing names, then report again."
+
+
+class LengthRequired(ServerError):
+    code = "length_required"
+    retry = False
+    remedy = "Send Content-Length."
+
+    def __init__(self) -> None:
+        super().__init__("the request has no Content-Length")
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
+from django.db.models import Exists, OuterRef, Q
 from speccore.errors import EngineError, ErrorBody
+from speccore.jobstate import JobState
 from speccore.measurement import ComparisonResult, value_of
 from speccore.plan import TrialOutcome, next_trials
 from speccore.protocol import JobPlan
 
 from specweb.experiments.models import Experiment, Job
 
-from .models import Attempt, AttemptState, Comparison, EvidenceFile, Trial
+from .models import Analysis, Attempt, AttemptState, Comparison, EvidenceFile, Trial
 
 
 def trial_outcomes(job: Job) -> list[TrialOutcome]:
@@ -41,6 +45,24 @@ def done_trials(job: Job) -> list[str]:
 
 def unparsed_attempts(job: Job) -> int:
     return Attempt.objects.filter(trial__job=job, state=AttemptState.RECEIVED).count()
+
+
+def left_to_parse(received_before: datetime) -> list[UUID]:
+    """Attempts that no worker has parsed, though they came a while ago."""
+    rows = Attempt.objects.filter(state=AttemptState.RECEIVED, received_at__lt=received_before)
+    return list(rows.order_by("received_at").values_list("pk", flat=True)[:500])
+
+
+def left_to_compare() -> list[UUID]:
+    """Jobs that the agent is done with, whose attempts are all parsed, and that have no analysis."""
+    parsing = Attempt.objects.filter(trial__job=OuterRef("pk"), state=AttemptState.RECEIVED)
+    accepted = Attempt.objects.filter(trial__job=OuterRef("pk"), accepted=True)
+    done = Q(state=JobState.COMPLETED.value) | (
+        Q(state__in=[JobState.FAILED.value, JobState.CANCELLED.value])
+        & Exists(accepted)
+        & ~Exists(Analysis.objects.filter(job=OuterRef("pk")))
+    )
+    return list(Job.objects.filter(done, ~Exists(parsing)).order_by("id").values_list("pk", flat=True)[:500])
 
 
 def experiment_report(experiment: Experiment, url: str) -> dict[str, Any]:

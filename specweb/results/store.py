@@ -27,9 +27,12 @@ class Readable(Protocol):
 
 
 def held_blob(sha256: str, team: Team) -> Blob | None:
-    """A blob that the team has sent and that is still on disk."""
+    """A blob that the team has sent and that is still whole on disk; of one that isn't, the agent sends the bytes again."""
     blob = Blob.objects.filter(sha256=sha256, teams=team).first()
-    return blob if blob and _path(blob.path).is_file() else None
+    try:
+        return blob if blob and _path(blob.path).stat().st_size == blob.stored_bytes else None
+    except OSError:
+        return None
 
 
 def store_blob(sha256: str, body: Readable, team: Team, *, zstd: bool, max_bytes: int) -> Blob:

@@ -1,0 +1,142 @@
+"""Agent protocol v1: each view decodes a message, calls a service, answers with a message."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.conf import settings
+from django.http import Http404
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+from speccore.errors import BlobTooLarge, NotAllowed, ProtocolTooOld
+from speccore.inventory import Peer
+from speccore.protocol import (
+    PROTOCOL,
+    AttemptReport,
+    EnrolReply,
+    EnrolRequest,
+    InventoryRequest,
+    JobPlan,
+    PollRequest,
+)
+
+from specweb import queue
+from specweb.experiments.models import Workload
+from specweb.experiments.services.hosts import enrol, store_inventory
+from specweb.experiments.services.polling import Pace, poll
+from specweb.experiments.text import without_nul
+from specweb.results.queries import done_trials
+from specweb.results.services.reports import report_attempt
+from specweb.results.store import held_blob, store_blob
+
+from .auth import AgentToken, IsHost, lease_in
+from .errors import BlobsMissing, LengthRequired
+
+Message = TypeVar("Message", bound=Peer)
+
+
+class AgentView(APIView):
+    """Base of every address but enrol: the agent's token is needed, ``request.auth`` is the host."""
+
+    authentication_classes = [AgentToken]
+    permission_classes = [IsHost]
+
+
+class EnrolView(APIView):
+    authentication_classes: list[type] = []
+    permission_classes: list[type] = []
+
+    def post(self, request: Request) -> Response:
+        host, token = enrol(_decode(EnrolRequest, request), timezone.now())
+        return _answer(EnrolReply(host_id=str(host.pk), host_name=host.name, agent_token=token), 201)
+
+
+class PollView(AgentView):
+    def post(self, request: Request) -> Response:
+        message = _decode(PollRequest, request)
+        pace = Pace(idle_s=settings.SPECWEB_POLL_IDLE_S, running_s=settings.SPECWEB_POLL_RUNNING_S)
+        reply = poll(request.auth, message, timezone.now(), pace=pace, done_trials=done_trials)
+        for job_id in reply.acknowledged:
+            queue.send("compare_job", job_id)
+        return _answer(reply)
+
+
+class InventoryView(AgentView):
+    def post(self, request: Request) -> Response:
+        row = store_inventory(request.auth, _decode(InventoryRequest, request).inventory, timezone.now())
+        queue.send("dispatch")
+        return Response({"protocol": PROTOCOL, "inventory_hash": row.hash})
+
+
+class WorkloadView(AgentView):
+    def get(self, request: Request, content_hash: str) -> Response:
+        lease = lease_in(request)
+        if content_hash not in JobPlan.model_validate(lease.job.plan).workloads.values():
+            raise NotAllowed("the job of this lease doesn't use this workload", workload=content_hash)
+        row = Workload.objects.of_team(request.auth.team).filter(content_hash=content_hash).first()
+        if row is None:
+            raise Http404
+        return Response(row.content)
+
+
+class BlobView(AgentView):
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        lease_in(request)
+        if not re.fullmatch(r"[0-9a-f]{64}", kwargs["sha256"]):
+            raise Http404
+
+    def head(self, request: Request, sha256: str) -> Response:
+        return Response(status=200 if held_blob(sha256, request.auth.team) else 404)
+
+    def put(self, request: Request, sha256: str) -> Response:
+        encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("identity", "zstd"):
+            raise NotAllowed(f"Content-Encoding {encoding!r} is none that is taken", remedy="Send identity or zstd.")
+        length = request.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            raise LengthRequired
+        if int(length) > settings.SPECWEB_MAX_BLOB_BYTES:
+            raise BlobTooLarge(f"the body has {int(length):,} bytes", max_bytes=settings.SPECWEB_MAX_BLOB_BYTES)
+        known = held_blob(sha256, request.auth.team)
+        # The body is read below the framework's parsers, in pieces; WSGI bounds it by Content-Length.
+        blob = known or store_blob(
+            sha256, request._request, request.auth.team, zstd=encoding == "zstd", max_bytes=settings.SPECWEB_MAX_BLOB_BYTES
+        )
+        return Response({"sha256": blob.sha256, "bytes": blob.bytes}, status=200 if known else 201)
+
+
+class ReportView(AgentView):
+    def post(self, request: Request, attempt_id: UUID) -> Response:
+        report = _decode(AttemptReport, request)
+        if report.attempt_id != str(attempt_id):
+            raise NotAllowed("the address names another attempt than the report", attempt=report.attempt_id)
+        reply = report_attempt(request.auth, lease_in(request, report.job_id), report, timezone.now())
+        if reply.missing:
+            raise BlobsMissing(f"{len(reply.missing)} evidence files are not here yet", missing=reply.missing)
+        return _answer(reply)
+
+
+class NothingHere(APIView):
+    """Any other address of the tree: refused in the one shape, not as a page."""
+
+    authentication_classes: list[type] = []
+    permission_classes: list[type] = []
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        raise Http404
+
+
+def _decode(model: type[Message], request: Request) -> Message:
+    data = without_nul(request.data)
+    if isinstance(data, dict) and isinstance(data.get("protocol"), int) and data["protocol"] != PROTOCOL:
+        raise ProtocolTooOld(f"protocol {data['protocol']} is not spoken here, {PROTOCOL} is", protocol=data["protocol"], served=PROTOCOL)
+    return model.model_validate(data)
+
+
+def _answer(message: Peer, status: int = 200) -> Response:
+    return Response(message.model_dump(mode="json"), status=status)

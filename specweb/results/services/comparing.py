@@ -1,0 +1,167 @@
+"""Numbers → comparisons: what a job's accepted attempts say together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from uuid import UUID
+
+from django.db import DatabaseError, transaction
+from speccore.compare import JobFacts, TrialFailure, analyse_job
+from speccore.errors import ErrorBody, HashMismatch, ServerError
+from speccore.jobstate import JobState
+from speccore.measurement import AttemptMeasurement, ComparisonResult, Interval, JobAnalysis
+from speccore.protocol import JobPlan
+from uuid_utils.compat import uuid7
+
+from specweb.experiments.models import Job
+from specweb.experiments.services.jobs import fail_job, move_job
+from specweb.experiments.text import without_nul
+from specweb.results.models import Analysis, Attempt, AttemptState, Comparison, EvidenceFile, Trial
+from specweb.results.queries import error_of, unparsed_attempts
+
+from .parsing import workloads_of
+
+log = logging.getLogger(__name__)
+BY = "comparison"
+
+
+class AnalysisFault(ServerError):
+    code = "analysis_fault"
+    retry = False
+    remedy = "Report the fault with the job's id; the evidence is kept. After an update, run reparse."
+
+
+def compare_job(job_id: UUID, now: datetime, *, again: bool = False) -> bool:
+    """Compares the arms of a job that the agent is done with, once all its attempts are parsed. Returns whether it did.
+
+    A completed job becomes processed. One that failed or was cancelled keeps its state, and its finished blocks are
+    compared. With ``again`` a newer analysis supersedes the one that there is.
+    """
+    with transaction.atomic():
+        # The lock orders two workers with one job; the second finds the analysis and leaves.
+        job = Job.objects.select_for_update(of=("self",)).select_related("experiment", "inventory").filter(pk=job_id).first()
+        if job is None or not _due(job, again=again):
+            return False
+        try:
+            with transaction.atomic():
+                analysis = analyse(job)
+                store_analysis(job, analysis)
+        except DatabaseError:
+            raise  # the sweep tries again
+        except Exception as error:
+            log.exception("job %s can't be compared", job_id)
+            fault = AnalysisFault(f"the numbers can't be compared: {type(error).__name__}: {error}")
+            fail_job(
+                job.pk, ErrorBody.model_validate(without_nul(fault.body().model_dump())), now=now, by=BY, sources=(JobState.COMPLETED,)
+            )
+            return False
+        move_job(job.pk, JobState.PROCESSED, now=now, by=BY, reason="", progress=None)
+    return True
+
+
+def _due(job: Job, *, again: bool) -> bool:
+    if unparsed_attempts(job):
+        return False
+    state = JobState(job.state)
+    if state is JobState.COMPLETED:
+        return True
+    if state is JobState.PROCESSED:
+        return again
+    if state in (JobState.FAILED, JobState.CANCELLED):
+        compared = Analysis.objects.filter(job=job).exists()
+        return (again or not compared) and Attempt.objects.filter(trial__job=job, accepted=True).exists()
+    return False
+
+
+def analyse(job: Job) -> JobAnalysis:
+    """The analysis of a job from its stored numbers; writes nothing."""
+    trials = list(Trial.objects.filter(job=job).select_related("arm").prefetch_related("attempts__measurement"))
+    accepted = [a for t in trials for a in t.attempts.all() if a.accepted]
+    measured = [a.measurement.parsed for a in accepted if a.measurement is not None]
+    damaged = [a for t in trials for a in t.attempts.all() if (a.parse_error or {}).get("code") == HashMismatch.code]
+    facts = JobFacts(
+        noise_floor=None,
+        shares_cores=_shares_machine(job),
+        hashes_verified=not damaged,
+        n_hashes=EvidenceFile.objects.filter(attempt__in=accepted).count(),
+    )
+    experiment = job.experiment
+    return analyse_job(
+        experiment.parsed_spec,
+        JobPlan.model_validate(job.plan),
+        measured,
+        _failures(trials, measured),
+        facts,
+        workloads=workloads_of(experiment),
+    )
+
+
+def _failures(trials: Sequence[Trial], measured: Sequence[AttemptMeasurement]) -> list[TrialFailure]:
+    """The last word on each trial that was tried and gave no numbers."""
+    good = {m.trial for m in measured}
+    failures = []
+    for trial in trials:
+        tried = sorted((a for a in trial.attempts.all() if a.counted), key=lambda a: a.received_at)
+        if trial.plan_id in good or not tried:
+            continue
+        last = next((a for a in tried if a.accepted), tried[-1])
+        error = error_of(last.parse_error if last.state == AttemptState.PARSE_FAILED and last.outcome == "ok" else last.error)
+        failures.append(
+            TrialFailure(
+                trial=trial.plan_id,
+                arm=trial.arm.name,
+                block=trial.block,
+                code=error.code,
+                message=error.message,
+                oom=error.code == "engine_out_of_memory",
+            )
+        )
+    return failures
+
+
+def store_analysis(job: Job, analysis: JobAnalysis) -> Analysis:
+    """Keeps an analysis and its comparisons; earlier ones stay and name what superseded them."""
+    arms = {a.name: a.pk for a in job.experiment.arms.all()}
+    points = {p.key: p.pk for p in job.experiment.points.all()}
+    kept = Analysis.objects.create(
+        job=job, analysis_version=analysis.analysis_version, numbers=without_nul(analysis.model_dump(mode="json"))
+    )
+    new = [_comparison(job, kept, c, arms[c.arm], points[c.point]) for c in analysis.comparisons]
+    for comparison in new:
+        # Superseded first: only one of an arm and point may be current. The reference is checked at commit.
+        old = Comparison.objects.current().filter(job=job, arm_id=comparison.arm_id, point_id=comparison.point_id)
+        old.update(superseded_by_id=comparison.pk)
+    Comparison.objects.bulk_create(new)
+    return kept
+
+
+def _comparison(job: Job, analysis: Analysis, c: ComparisonResult, arm_id: int, point_id: int) -> Comparison:
+    interval = c.speedup if isinstance(c.speedup, Interval) else None
+    return Comparison(
+        pk=uuid7(),
+        job=job,
+        analysis=analysis,
+        arm_id=arm_id,
+        point_id=point_id,
+        analysis_version=c.analysis_version,
+        numbers=without_nul(c.model_dump(mode="json")),
+        speedup=interval.estimate if interval else None,
+        ci_low=interval.low if interval else None,
+        ci_high=interval.high if interval else None,
+        n_blocks=interval.n_blocks if interval else 0,
+        verdict=c.verdict.word,
+        reason=c.verdict.reason[:80],
+        recommended=c.recommended,
+    )
+
+
+def _shares_machine(job: Job) -> bool:
+    """Whether the engine ran on the machine that this service runs on: both then name the same boot."""
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return False
+    return job.inventory is not None and job.inventory.content.get("boot_id", "").strip() == boot_id
