@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-
 from speccore.errors import HostError
 
 CONFIG_NAME = "specweb-agent.yaml"

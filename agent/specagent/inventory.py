@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import platform
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-
 from speccore import engines
 from speccore.errors import ModelFileMissing, NoHostCanRun
 from speccore.inventory import Device, HostInventory, ModelInfo, RuntimeInfo
@@ -202,3 +202,8 @@ def _machine_uuid(state_dir: Path) -> str:
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(f"{uuid.uuid4()}\n")
     return kept.read_text().strip()
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    match = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {match[0]!r}?)" if match else ""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-
 from speccore.canonical import manifest_hash, sha256_of
 from speccore.inventory import ModelInfo
 

@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any, Literal
 
 import h11
-
 from speccore.canonical import sha256_of
 from speccore.protocol import ProbePlan, WarmupPlan
 from speccore.records import StreamRecord, TextRecord
@@ -118,9 +117,9 @@ def parse_response(segments: list[tuple[float, bytes]]) -> Response:
     connection.send(h11.Request(method="POST", target="/", headers=[("Host", "x"), ("Connection", "close")]))
     connection.send(h11.EndOfMessage())
     status, content_type, parts = 0, "", []
-    at = segments[-1][0] if segments else 0.0
+    last = segments[-1][0] if segments else 0.0
     try:
-        for at, data in [*segments, (at, b"")]:
+        for at, data in [*segments, (last, b"")]:
             connection.receive_data(data)
             while True:
                 event = connection.next_event()

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-
 from speccore.records import Sample
 
 from .gpus import Gpus

@@ -1,0 +1,184 @@
+"""HTTP to the server: agent protocol v1, each call with timeouts, retries where a repeat is harmless, errors as classes."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import httpx
+from pydantic import ValidationError
+from speccore.errors import ErrorBody, ServerError
+from speccore.inventory import HostInventory
+from speccore.protocol import (
+    AttemptReport,
+    EnrolReply,
+    EnrolRequest,
+    InventoryRequest,
+    PollReply,
+    PollRequest,
+    Refusal,
+    ReportReply,
+    decode,
+)
+from speccore.workload import Workload
+
+from . import __version__
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_TRIES = 3
+_FIRST_WAIT_S = 0.5
+_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+
+
+class Unreachable(ServerError):
+    code = "server_unreachable"
+    remedy = "The agent tries again by itself; look at the network and at the server's address."
+
+
+class Refused(ServerError):
+    """The server answered with an error. ``error`` is its own word, ``status`` the HTTP status."""
+
+    code = "server_refused"
+    retry = False
+
+    def __init__(self, status: int, error: ErrorBody) -> None:
+        super().__init__(error.message, remedy=error.remedy, status=status, server_code=error.code)
+        self.status = status
+        self.error = error
+
+    def body(self) -> ErrorBody:
+        return self.error
+
+    @property
+    def is_final_for_agent(self) -> bool:
+        """The token itself is refused: nothing that this agent does can succeed."""
+        return self.status == 401 or self.error.code == "protocol_not_supported"
+
+
+class Client:
+    """The server as one host sees it. ``sleep`` can be replaced by tests."""
+
+    def __init__(
+        self, base_url: str, token: str = "", *, transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        headers = {"User-Agent": f"specweb-agent/{__version__}"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        self._http = httpx.Client(base_url=base_url.rstrip("/") + "/agent/v1/", headers=headers, timeout=_TIMEOUT, transport=transport)
+        self._sleep = sleep
+
+    def close(self) -> None:
+        self._http.close()
+
+    def enrol(self, code: str, hostname: str) -> EnrolReply:
+        message = EnrolRequest(code=code, hostname=hostname, agent_version=__version__)
+        return self._message(EnrolReply, self._once("POST", "enrol", json=message.model_dump(mode="json")))
+
+    def poll(self, request: PollRequest) -> PollReply:
+        """Not repeated here: the next poll heals a lost one."""
+        return self._message(PollReply, self._once("POST", "poll", json=request.model_dump(mode="json")))
+
+    def send_inventory(self, inventory: HostInventory) -> None:
+        message = InventoryRequest(inventory=inventory)
+        self._retried(lambda: self._once("POST", "inventory", json=message.model_dump(mode="json")))
+
+    def workload(self, content_hash: str, job_id: str, lease_token: str) -> Workload:
+        answer = self._retried(lambda: self._once("GET", f"workloads/{content_hash}", headers=_lease(job_id, lease_token)))
+        try:
+            workload = Workload.model_validate_json(answer.content)
+        except ValidationError as error:
+            raise ServerError(f"the workload {content_hash[:12]} can't be read: {error.errors()[0]['msg']}") from error
+        if workload.content_hash() != content_hash:
+            raise ServerError(f"the server sent another workload than {content_hash[:12]}", remedy="Submit the experiment again.")
+        return workload
+
+    def has_blob(self, sha256: str, job_id: str, lease_token: str) -> bool:
+        try:
+            self._retried(lambda: self._once("HEAD", f"blobs/{sha256}", headers=_lease(job_id, lease_token)))
+        except Refused as refused:
+            if refused.status == 404:
+                return False
+            raise
+        return True
+
+    def put_blob(self, sha256: str, path: Path, job_id: str, lease_token: str) -> None:
+        """Sends a file that holds one zstd frame; ``sha256`` is of its uncompressed bytes."""
+        headers = {**_lease(job_id, lease_token), "Content-Encoding": "zstd", "Content-Type": "application/octet-stream"}
+
+        def send() -> httpx.Response:
+            with path.open("rb") as f:
+                return self._once("PUT", f"blobs/{sha256}", headers=headers, content=f)
+
+        self._retried(send)
+
+    def report(self, report: AttemptReport, lease_token: str) -> ReportReply:
+        """A reply with ``missing`` asks for these blobs first."""
+        path = f"attempts/{report.attempt_id}/report"
+        headers = _lease(report.job_id, lease_token)
+        try:
+            answer = self._retried(lambda: self._once("POST", path, headers=headers, json=report.model_dump(mode="json")))
+        except Refused as refused:
+            missing = refused.error.details.get("missing")
+            if refused.status == 409 and isinstance(missing, list):
+                return ReportReply(stored=False, counted=False, missing=[str(m) for m in missing])
+            raise
+        return self._message(ReportReply, answer)
+
+    def _retried(self, call: Callable[[], T]) -> T:
+        """Repeats a harmless call on network errors and 5xx, with growing waits."""
+        wait = _FIRST_WAIT_S
+        for left in range(_TRIES - 1, -1, -1):
+            try:
+                return call()
+            except ServerError as error:
+                passing = isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status >= 500)
+                if not passing or not left:
+                    raise
+                log.info("%s; trying again", error.message)
+            self._sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311  spread, not secrecy
+            wait *= 3
+        raise AssertionError("unreachable")
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        json: Any = None,
+        content: bytes | BinaryIO | None = None,
+    ) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, headers=headers, json=json, content=content)
+        except httpx.HTTPError as error:
+            raise Unreachable(f"{method} {self._http.base_url}{path}: {error or type(error).__name__}") from error
+        if not answer.is_success:
+            raise Refused(answer.status_code, _error_of(answer))
+        return answer
+
+    def _message(self, model: type[T], answer: httpx.Response) -> T:
+        try:
+            message: T = decode(model, answer.json())  # type: ignore[arg-type]
+        except (ValueError, ValidationError) as error:
+            raise ServerError(f"{answer.request.url} answered what is no protocol v1: {answer.text[:200]!r}") from error
+        return message
+
+
+def _lease(job_id: str, lease_token: str) -> dict[str, str]:
+    return {"X-Job": job_id, "X-Lease-Token": lease_token}
+
+
+def _error_of(answer: httpx.Response) -> ErrorBody:
+    """The server's own error, or what stands for it where a proxy answered."""
+    try:
+        refusal: Refusal = decode(Refusal, answer.json())
+        return refusal.error
+    except (ValueError, ValidationError):
+        text = f"{answer.request.method} {answer.request.url} answered HTTP {answer.status_code}"
+        return ErrorBody(code=f"http_{answer.status_code}", message=text, blame="server", retry=answer.status_code >= 500)

@@ -1,0 +1,162 @@
+"""Runs an experiment on this machine with no server: the same plan, trials, measurements and analysis, into a folder."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from speccore import compare, engines, measure, plan
+from speccore.errors import ErrorBody, SpecError, UnknownModel
+from speccore.inventory import HostInventory, ModelInfo
+from speccore.measurement import AttemptMeasurement, JobAnalysis
+from speccore.protocol import AttemptReport, Finished, JobOffer, Running
+from speccore.spec import ExperimentSpec, parse_spec
+from speccore.workload import Workload
+
+from . import evidence, runner
+from .inventory import Host, chosen_runtime, nearest
+from .sinks import FolderSink
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """What came of it. ``analysis`` is None if the job failed or was stopped."""
+
+    offer: JobOffer
+    finished: Finished
+    analysis: JobAnalysis | None
+    reports: list[AttemptReport]
+
+
+def read_spec(path: Path) -> ExperimentSpec:
+    """Reads an experiment. Raises :class:`SpecError` that names every fault: field, what is wrong, value."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(f"{path} can't be read: {error.strerror}", remedy="Name a file that is there.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path} is no valid YAML: {error}", remedy="Correct the file.") from error
+    spec, problems = parse_spec(data)
+    if spec is None:
+        lines = [f"  {p.field or 'the file'}: {p.message}{f' (given: {p.value})' if p.value else ''}" for p in problems]
+        raise SpecError("\n".join([f"{path} is no valid experiment:", *lines]), remedy="Correct what the lines name.")
+    return spec
+
+
+def make_offer(spec: ExperimentSpec, host: Host, workloads: Mapping[str, Workload]) -> JobOffer:
+    """A job as the server would offer it, for this host. Raises what stands in the way, with every refused arm named."""
+    target = _model(spec.target.model, "target.model", host.inventory)
+    drafts = {a.name: _model(a.draft_model, f"arm {a.name!r}: draft_model", host.inventory) for a in spec.arms if a.draft_model}
+    runtime = chosen_runtime(spec, host.inventory.runtimes)
+    offer = JobOffer(
+        job_id=str(uuid.uuid4()),
+        experiment_id="",
+        lease=0,
+        lease_token="",
+        spec=spec,
+        plan=plan.plan_job(spec, workloads),
+        runtime_hash=runtime.manifest_hash,
+        target_hash=target.manifest_hash,
+        draft_hashes={arm: model.manifest_hash for arm, model in drafts.items()},
+        device_uuids=[d.uuid for d in host.inventory.devices],
+    )
+    refusals = refusals_by_arm(spec, host, runtime.manifest_hash)
+    if refusals:
+        lines = [f"  arm {arm!r}: {r.message}" + (f" {r.remedy}" if r.remedy else "") for arm, refused in refusals.items() for r in refused]
+        raise SpecError("\n".join(["this host can't run the experiment:", *lines]), remedy="")
+    return offer
+
+
+def refusals_by_arm(spec: ExperimentSpec, host: Host, runtime_hash: str) -> dict[str, list[ErrorBody]]:
+    """What this build or host can't do, for each arm that has such."""
+    info = host.runtime(runtime_hash).info
+    dialect = engines.engine(info.engine)
+    threads = spec.engine.threads or host.inventory.default_threads()
+    found = {}
+    for arm in spec.arms:
+        rendered = dialect.render(
+            spec.engine, arm, info.capabilities, engines.SYMBOLIC, allowed_flags=host.inventory.allowed_flags, threads=threads
+        )
+        if rendered.refusals:
+            found[arm.name] = list(rendered.refusals)
+    return found
+
+
+def run_local(
+    spec: ExperimentSpec,
+    host: Host,
+    workloads: Mapping[str, Workload],
+    out: Path,
+    stop: threading.Event,
+    tell: Callable[[Running], None],
+    on_attempt: Callable[[AttemptReport], None],
+) -> LocalRun:
+    """Plans, runs, measures and compares. ``workloads`` are keyed as the points name them. Leaves all files under ``out``."""
+    offer = make_offer(spec, host, workloads)
+    sink = FolderSink(out, on_attempt)
+    evidence.write_json(out / "job.json", offer)
+    evidence.write_json(out / "inventory.json", host.inventory)
+    job = runner.prepare(offer, workloads, host)
+    work = out / "work"
+    finished = runner.run_job(job, work, sink, stop, tell)
+    if work.exists() and not any(work.iterdir()):
+        work.rmdir()
+    reports = [report for report, _ in sink.done]
+    analysis = None
+    if finished.outcome == "completed":
+        analysis = analyse(offer, workloads, sink)
+        evidence.write_json(out / "analysis.json", analysis)
+    return LocalRun(offer, finished, analysis, reports)
+
+
+def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink) -> JobAnalysis:
+    """Measures the evidence that the sink has and compares the arms, as the server would."""
+    measured: list[AttemptMeasurement] = []
+    failures: list[compare.TrialFailure] = []
+    trials = {t.id: t for t in offer.plan.trials}
+    for report, folder in sink.done:
+        if report.outcome == "ok":
+            measured.append(measure.measure_attempt(evidence.read(folder), offer.spec, workloads))
+        elif report.error:
+            trial = trials[report.trial]
+            failures.append(
+                compare.TrialFailure(
+                    trial=report.trial,
+                    arm=trial.arm,
+                    block=trial.block,
+                    code=report.error.code,
+                    message=report.error.message,
+                    oom=report.error.code == "engine_out_of_memory",
+                )
+            )
+    n_hashes = sum(len(report.evidence) for report, _ in sink.done)
+    return compare.analyse_job(
+        offer.spec,
+        offer.plan,
+        measured,
+        failures,
+        compare.JobFacts(noise_floor=None, shares_cores=False, hashes_verified=_hashes_hold(sink), n_hashes=n_hashes),
+    )
+
+
+def _hashes_hold(sink: FolderSink) -> bool:
+    return all(evidence.refs(folder) == list(report.evidence) for report, folder in sink.done)
+
+
+def _model(name: str | None, field: str, inventory: HostInventory) -> ModelInfo:
+    """By alias, or by the hash of its manifest (or its beginning). Raises :class:`UnknownModel` with near names."""
+    wanted = name or ""
+    for model in inventory.models:
+        if model.alias == wanted or (len(wanted) >= 8 and model.manifest_hash.startswith(wanted)):
+            return model
+    there = ", ".join(m.alias for m in inventory.models) or "none"
+    raise UnknownModel(
+        f"{field}: no model {wanted!r} on this host{nearest(wanted, [m.alias for m in inventory.models])}; models here: {there}",
+        remedy="Add the file to the agent's configuration under models, or name one that is there.",
+        field=field,
+        value=wanted,
+    )

@@ -1,0 +1,148 @@
+"""Carries out what :mod:`machine` decides: polls in the main thread, runs the job in another, passes events between them."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from speccore.errors import ServerError, SpecWebError
+from speccore.protocol import Finished, JobOffer, PollReply, PollRequest, Running
+
+from . import __version__, machine, runner
+from .client import Client, Refused
+from .inventory import Host
+from .machine import Event, JobEnded, Polled, PollFailed, PollIn, Quit, QuitAsked, SendInventory, StartJob, State, StopJob
+from .sinks import ServerSink, deliver_waiting
+from .spool import Spool
+
+log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S = 300.0  # how often an idle host looks whether builds or models have changed
+
+
+class Loop:
+    """One agent. :meth:`run` returns when it is told to quit, with an exit code and a message."""
+
+    def __init__(self, client: Client, spool: Spool, take_inventory: Callable[[], Host], *, once: bool = False) -> None:
+        self._client, self._spool, self._take_inventory = client, spool, take_inventory
+        self._host = take_inventory()
+        self._looked_at = time.monotonic()
+        self._state = State(once=once)
+        # SimpleQueue, since a signal handler may put into it
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._running: Running | None = None
+        self._stop_job = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._poll_at = time.monotonic()
+        self._quit: Quit | None = None
+
+    def quit(self) -> None:
+        """May be called from a signal handler."""
+        self._events.put(QuitAsked())
+
+    def run(self) -> tuple[int, str]:
+        for folder in self._spool.put_unfinished_aside():
+            log.warning("an attempt was left unfinished when the agent ended; kept in %s", folder)
+        while self._quit is None:
+            try:
+                event = self._events.get(timeout=max(0.0, self._poll_at - time.monotonic()))
+            except queue.Empty:
+                event = self._poll()
+            self._take(event)
+        if self._thread:
+            self._thread.join()
+        return self._quit.exit_code, self._quit.message
+
+    def _take(self, event: Event) -> None:
+        self._state, effects = machine.step(self._state, event)
+        for effect in effects:
+            match effect:
+                case StartJob(offer):
+                    self._start(offer)
+                case StopJob(job_id):
+                    log.info("stopping job %s", job_id)
+                    self._stop_job.set()
+                case SendInventory():
+                    self._send_inventory()
+                case PollIn(seconds, jitter):
+                    self._poll_at = time.monotonic() + seconds * random.uniform(1 - jitter, 1 + jitter)  # noqa: S311
+                case Quit():
+                    self._quit = effect
+
+    def _poll(self) -> Event:
+        idle = self._state.job is None
+        try:
+            if idle:
+                self._look_again()
+                # before the poll: a poll without a running job may end the lease under which these were measured
+                deliver_waiting(self._spool, self._client)
+            reply = self._client.poll(self._request())
+        except ServerError as error:
+            final = isinstance(error, Refused) and (error.is_final_for_agent or error.status == 403)
+            log.warning("%s", error.message)
+            return PollFailed(f"{error.message} {error.remedy_text}".strip(), final)
+        self._log_reply(reply)
+        return Polled(reply)
+
+    def _request(self) -> PollRequest:
+        return PollRequest(
+            agent_version=__version__,
+            inventory_hash=self._host.inventory.content_hash(),
+            running=self._running if self._state.job else None,
+            finished=list(self._state.finished),
+            draining=self._state.draining or self._state.quitting,
+            spooled_bytes=self._spool.n_bytes(),
+        )
+
+    def _log_reply(self, reply: PollReply) -> None:
+        if reply.job:
+            log.info("job %s: %s", reply.job.job_id, reply.job.spec.name)
+        for job_id in reply.acknowledged:
+            log.info("job %s: the server has our last word", job_id)
+
+    def _send_inventory(self) -> None:
+        try:
+            self._client.send_inventory(self._host.inventory)
+        except ServerError as error:
+            log.warning("the inventory could not be sent: %s", error.message)  # the next reply asks again
+
+    def _look_again(self) -> None:
+        if time.monotonic() - self._looked_at > _LOOK_AGAIN_S:
+            self._host = self._take_inventory()
+            self._looked_at = time.monotonic()
+
+    def _start(self, offer: JobOffer) -> None:
+        self._stop_job.clear()
+        self._running = Running(job_id=offer.job_id, lease=offer.lease, phase="starting")
+        self._thread = threading.Thread(target=self._work, args=(offer, self._host), name="runner")
+        self._thread.start()
+
+    def _work(self, offer: JobOffer, host: Host) -> None:
+        """The runner's thread: always ends with a :class:`JobEnded`."""
+        sink = ServerSink(self._spool, self._client, offer.job_id, offer.lease_token)
+        try:
+            finished = self._run_job(offer, host, sink)
+        except Exception as error:
+            if not isinstance(error, SpecWebError):
+                log.exception("job %s", offer.job_id)
+            finished = runner.failed_before_start(offer, error)
+        log.info("job %s: %s%s", offer.job_id, finished.outcome, f" ({finished.error.message})" if finished.error else "")
+        self._events.put(JobEnded(finished))
+
+    def _run_job(self, offer: JobOffer, host: Host, sink: ServerSink) -> Finished:
+        workloads = {
+            name: self._client.workload(content_hash, offer.job_id, offer.lease_token)
+            for name, content_hash in offer.plan.workloads.items()
+        }
+        job = runner.prepare(offer, workloads, host)
+        finished = runner.run_job(job, self._spool.work, sink, self._stop_job, self._tell)
+        self._tell(Running(job_id=offer.job_id, lease=offer.lease, phase="uploading"))
+        sink.finish(self._stop_job)
+        return finished
+
+    def _tell(self, running: Running) -> None:
+        self._running = running

@@ -1,0 +1,118 @@
+"""Finished attempts on disk until the server has acknowledged them: compressed files named by their hash, and the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+from speccore.protocol import AttemptReport, EvidenceRef
+
+from . import evidence
+from .trial import AttemptDone
+
+_LEVEL = 6
+_REPORT, _LEASE = "report.json", "lease.json"
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """One attempt that waits for delivery."""
+
+    folder: Path
+    report: AttemptReport
+    lease_token: str
+
+    def blob(self, ref: EvidenceRef) -> Path:
+        return self.folder / f"{ref.sha256}.zst"
+
+
+class Spool:
+    """``work`` holds what is being measured, ``attempts`` what waits, ``refused`` what the server will never take."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.work = root / "work"
+        self._attempts = root / "attempts"
+        self._refused = root / "refused"
+        for folder in (self.work, self._attempts, self._refused):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def put_unfinished_aside(self) -> list[Path]:
+        """Work that an agent left when it was killed. It is kept, and it is no result."""
+        aside = self._root / "unfinished"
+        moved = []
+        for folder in sorted(self.work.iterdir()):
+            aside.mkdir(exist_ok=True)
+            moved.append(Path(shutil.move(folder, aside / folder.name)))
+        for part in self._attempts.glob("*.part"):
+            shutil.rmtree(part)  # its work folder is still whole: the rename came never
+        return moved
+
+    def store(self, done: AttemptDone, lease_token: str) -> Spooled:
+        """After this the attempt survives a power cut. Raises OSError, and then its work folder is still there."""
+        part = self._attempts / f"{done.report.attempt_id}.part"
+        part.mkdir(mode=0o700)
+        for ref in done.report.evidence:
+            compress(done.folder / ref.name, part / f"{ref.sha256}.zst")
+        evidence.write_json(part / _REPORT, done.report)
+        evidence.write_whole(part / _LEASE, json.dumps({"token": lease_token}).encode())
+        folder = part.with_suffix("")
+        os.rename(part, folder)
+        evidence.sync_folder(self._attempts)
+        shutil.rmtree(done.folder)
+        return Spooled(folder, done.report, lease_token)
+
+    def waiting(self) -> list[Spooled]:
+        """What waits, oldest first."""
+        return sorted(self._read_all(), key=lambda s: s.report.ended_at)
+
+    def remove(self, spooled: Spooled) -> None:
+        """The server has it."""
+        shutil.rmtree(spooled.folder)
+
+    def refuse(self, spooled: Spooled, reason: str) -> None:
+        """The server will never take it: kept for a person, out of the way of the others."""
+        evidence.write_whole(spooled.folder / "reason.txt", f"{reason}\n".encode())
+        os.rename(spooled.folder, self._refused / spooled.folder.name)
+
+    def n_bytes(self) -> int:
+        return sum(f.stat().st_size for f in self._attempts.rglob("*") if f.is_file())
+
+    def next_attempt(self, job_id: str, trial: str) -> int:
+        """Counts attempts at a trial of a job over restarts of the agent."""
+        store = self._root / "attempt-numbers.json"
+        try:
+            numbers = json.loads(store.read_text())
+        except (OSError, ValueError):
+            numbers = {}
+        # a host runs one job at a time, so the numbers of others are not needed any more
+        of_job = numbers.get(job_id, {})
+        of_job[trial] = of_job.get(trial, 0) + 1
+        evidence.write_whole(store, json.dumps({job_id: of_job}).encode())
+        return int(of_job[trial])
+
+    def _read_all(self) -> Iterator[Spooled]:
+        for folder in self._attempts.iterdir():
+            if folder.suffix == ".part":
+                continue
+            report = AttemptReport.model_validate_json((folder / _REPORT).read_bytes())
+            yield Spooled(folder, report, json.loads((folder / _LEASE).read_text())["token"])
+
+
+def compress(source: Path, target: Path) -> None:
+    """One zstd frame with the content's size, written through to the disk."""
+    size = source.stat().st_size
+    with source.open("rb") as src, target.open("wb") as dst:
+        zstandard.ZstdCompressor(level=_LEVEL).copy_stream(src, dst, size=size)
+        dst.flush()
+        os.fsync(dst.fileno())
+
+
+def decompressed(path: Path) -> bytes:
+    with path.open("rb") as f, zstandard.ZstdDecompressor().stream_reader(f) as reader:
+        return bytes(reader.read())

@@ -1,0 +1,344 @@
+"""One attempt at a trial: start the engine, ask what it loaded, warm up, probe, stop, and write down everything."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from speccore import engines, records
+from speccore.errors import EngineDied, EngineLoadedOther, ErrorBody, HostError, ProbeFailed, ProbeStalled, SpecWebError
+from speccore.inventory import ModelInfo
+from speccore.protocol import AttemptReport, JobOffer, ProbePlan, TrialPlan, WarmupPlan
+from speccore.spec import Point
+from speccore.workload import Item, Workload
+
+from . import __version__, evidence, launch
+from .inventory import Host
+from .launch import Ended, Engine, Stopped
+from .probe import Probed, Receiver, run_probe
+from .runtimes import Runtime, engine_environment
+from .sampler import Sampler
+
+log = logging.getLogger(__name__)
+
+Outcome = Literal["ok", "failed", "cancelled"]
+#: (phase, number of the probe from 1, number of probes, tokens per second of the last one)
+Tell = Callable[[str, int, int, float | None], None]
+
+
+@dataclass(frozen=True)
+class PreparedJob:
+    """A job with everything that it needs from this host, looked up once. ``workloads`` by a point's name for it."""
+
+    offer: JobOffer
+    workloads: Mapping[str, Workload]
+    host: Host
+    runtime: Runtime
+    target: ModelInfo
+    drafts: Mapping[str, ModelInfo]  # by arm
+    threads: int
+
+    @property
+    def dialect(self) -> ModuleType:
+        return engines.engine(self.runtime.info.engine)
+
+    def item(self, plan: ProbePlan | WarmupPlan) -> Item:
+        workload = self.workloads[self.offer.spec.point(plan.point).workload]
+        items = workload.warmup if isinstance(plan, WarmupPlan) else workload.items
+        return next(i for i in items if i.id == plan.item)
+
+
+@dataclass(frozen=True)
+class AttemptDone:
+    """An attempt's report, and the folder in which its evidence lies uncompressed."""
+
+    report: AttemptReport
+    folder: Path
+    retry: bool = False  # whether another try can help
+
+
+@dataclass
+class _State:
+    """What an attempt gathers while it runs."""
+
+    phases: list[tuple[str, float]] = field(default_factory=list)
+    probed: list[Probed] = field(default_factory=list)
+    metrics: list[records.MetricsSnapshot] = field(default_factory=list)
+    launch: dict[str, Any] = field(default_factory=dict)
+    engine: Engine | None = None
+    sampler: Sampler | None = None
+    ended: Ended | None = None
+
+
+class Attempt:
+    """One try. :meth:`run` never raises for what engine or host do: the report says it, with all evidence there is."""
+
+    def __init__(self, job: PreparedJob, trial: TrialPlan, n: int, work: Path, stop: threading.Event, tell: Tell) -> None:
+        self._job, self._trial, self._n, self._stop, self._tell = job, trial, n, stop, tell
+        self.id = str(uuid.uuid4())
+        self._folder = work / self.id
+        self._log = self._folder / records.LOG
+        self._t0 = time.monotonic()
+        self._started_at = datetime.now(UTC)
+        self._state = _State()
+
+    def run(self) -> AttemptDone:
+        outcome: Outcome = "ok"
+        error: SpecWebError | None = None
+        self._folder.mkdir(parents=True)
+        try:
+            port = self._start()
+            self._ask_all(port)
+        except Stopped:
+            outcome = "cancelled"
+        except SpecWebError as e:
+            outcome, error = "failed", e
+        except OSError as e:
+            outcome, error = "failed", launch.disk_error(e, "the trial could not go on")
+        except Exception as e:  # a fault of the agent's own must not take the evidence with it
+            log.exception("trial %s", self._trial.id)
+            outcome, error = "failed", HostError(f"the agent failed: {type(e).__name__}: {e}", remedy="Report this with the agent's log.")
+        finally:
+            self._end()
+        return self._write(outcome, error)
+
+    def _start(self) -> int:
+        """Starts the engine and holds it against what was asked for; returns its port."""
+        job, spec, state = self._job, self._job.offer.spec, self._state
+        self._enter("starting")
+        arm = spec.arm(self._trial.arm)
+        draft = job.drafts.get(arm.name)
+        for model in (job.target, draft):
+            if model:
+                job.host.model(model.manifest_hash)
+        port = launch.free_port()
+        bindings = engines.Bindings(
+            executable=job.runtime.info.executable,
+            target=job.target.path,
+            draft=draft.path if draft else "",
+            host=launch.LOOPBACK,
+            port=port,
+        )
+        rendered = render(job, arm.name, bindings)
+        environment = engine_environment({**job.runtime.env, **rendered.env})
+        state.launch = {
+            "argv": rendered.argv,
+            "env": {k: v for k, v in environment.items() if k in job.runtime.env or k in rendered.env},
+            "cwd": str(self._folder),
+            "port": port,
+            "pid": 0,
+            "started_at": datetime.now(UTC),
+        }
+        began = time.monotonic()
+        state.engine = Engine(rendered.argv, environment, self._folder, self._log)
+        state.launch["pid"] = state.engine.pid
+        state.sampler = Sampler(state.engine.pid, self._t0, self._phase, job.host.gpus)
+        state.sampler.start()
+        launch.wait_healthy(state.engine, job.dialect, port, self._log, spec.engine.start_timeout_s, self._stop)
+        state.launch["healthy_after_s"] = time.monotonic() - began
+        self._check_loaded(port)
+        return port
+
+    def _check_loaded(self, port: int) -> None:
+        """A server without a model is healthy too (router mode); so is one with another context."""
+        try:
+            status, text = launch.fetch(port, "/props")
+            props = json.loads(text) if status == 200 else None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise EngineLoadedOther(f"/props can't be read: {error}") from error
+        if not isinstance(props, dict):
+            raise EngineLoadedOther(f"/props answers {status}: {text[:200]}")
+        self._state.launch["props"] = props
+        settings = self._job.offer.spec.engine
+        problem = self._job.dialect.loaded_problem(props, settings, self._job.target.path, settings.context)
+        if problem:
+            raise EngineLoadedOther(problem)
+
+    def _ask_all(self, port: int) -> None:
+        self._enter("warm-up")
+        for warmup in self._trial.warmup:
+            self._ask(port, warmup)
+        self._enter("probing")
+        n_probes = len(self._trial.probes)
+        for i, probe in enumerate(self._trial.probes, 1):
+            self._tell("probing", i, n_probes, self._last_speed())
+            self._snapshot(port, "before", probe.id)
+            self._ask(port, probe)
+            self._snapshot(port, "after", probe.id)
+        probes = [p.record for p in self._state.probed if not p.record.warmup]
+        if probes and all(r.failure for r in probes):
+            first = probes[0]
+            raise ProbeFailed(f"all {len(probes)} probes failed; the first: {first.failure_message}", failure=first.failure)
+
+    def _ask(self, port: int, plan: ProbePlan | WarmupPlan) -> None:
+        job = self._job
+        probed = run_probe(
+            job.dialect,
+            port,
+            plan,
+            self._point(plan.point),
+            job.item(plan).prompt,
+            t0=self._t0,
+            timeout_s=job.offer.spec.engine.probe_timeout_s,
+            stop=self._stop,
+            receiver=Receiver(),
+        )
+        self._state.probed.append(probed)
+        if probed.end == "stopped" or self._stop.is_set():
+            raise Stopped
+        if probed.record.failure:
+            self._check_alive(plan.id)
+        if probed.end == "timeout":
+            raise ProbeStalled(f"probe {plan.id}: {probed.record.failure_message}", probe=plan.id, log_tail=launch.log_tail(self._log))
+
+    def _check_alive(self, probe: str) -> None:
+        """A request that failed because the engine is gone is the engine's death."""
+        assert self._state.engine
+        ended = self._state.engine.ended(timeout_s=1.0)
+        if ended is not None:
+            how = "ended by itself" if ended.exit_code is None else f"ended with exit code {ended.exit_code}"
+            tail = launch.log_tail(self._log)
+            raise EngineDied(f"the engine {how} in probe {probe}", probe=probe, exit_code=ended.exit_code, log_tail=tail)
+
+    def _snapshot(self, port: int, when: Literal["before", "after"], probe: str) -> None:
+        """/metrics outside the timed part. That it can't be read is recorded, not raised: the probe tells of a dead engine."""
+        try:
+            status, text = launch.fetch(port, "/metrics")
+        except (OSError, http.client.HTTPException) as error:
+            status, text = 0, f"# {error}"
+        at_s = time.monotonic() - self._t0
+        self._state.metrics.append(records.MetricsSnapshot(at_s=at_s, when=when, probe=probe, status=status, text=text))
+
+    def _end(self) -> None:
+        state = self._state
+        self._enter("stopping")
+        if state.engine:
+            state.ended = state.engine.stop()
+        if state.sampler:
+            state.sampler.stop()
+        self._enter("ended")
+
+    def _write(self, outcome: Outcome, error: SpecWebError | None) -> AttemptDone:
+        body = error.body() if error else None
+        ended_at = datetime.now(UTC)
+        state = self._state
+        summary = records.AttemptSummary(
+            attempt_id=self.id,
+            job_id=self._job.offer.job_id,
+            trial=self._trial.id,
+            arm=self._trial.arm,
+            block=self._trial.block,
+            n=self._n,
+            outcome=outcome,
+            error=body,
+            started_at=self._started_at,
+            ended_at=ended_at,
+            phases=state.phases,
+            leftover_pids=state.ended.left if state.ended else [],
+        )
+        evidence.write_json(self._folder / records.ATTEMPT, summary)
+        evidence.write_json(self._folder / records.MANIFEST, self._manifest())
+        if state.launch:
+            evidence.write_json(self._folder / records.LAUNCH, self._launch())
+        evidence.write_lines(self._folder / records.RECORDS, [p.record for p in state.probed])
+        evidence.write_lines(self._folder / records.TEXTS, [p.text for p in state.probed])
+        evidence.write_lines(self._folder / records.METRICS, state.metrics)
+        evidence.write_lines(self._folder / records.SAMPLES, state.sampler.samples if state.sampler else [])
+        report = AttemptReport(
+            attempt_id=self.id,
+            job_id=self._job.offer.job_id,
+            lease=self._job.offer.lease,
+            trial=self._trial.id,
+            n=self._n,
+            outcome=outcome,
+            error=body,
+            boot_id=self._job.host.inventory.boot_id,
+            started_at=self._started_at,
+            ended_at=ended_at,
+            durations_s=_durations(state.phases),
+            evidence=evidence.refs(self._folder),
+        )
+        return AttemptDone(report, self._folder, retry=bool(error and error.retry))
+
+    def _launch(self) -> records.Launch:
+        ended = self._state.ended
+        return records.Launch(
+            **self._state.launch, exit_code=ended.exit_code if ended else None, stopped_by=ended.stopped_by if ended else ""
+        )
+
+    def _manifest(self) -> records.Manifest:
+        job, inventory = self._job, self._job.host.inventory
+        draft = job.drafts.get(self._trial.arm)
+        names = {self._job.offer.spec.point(p).workload for p in self._trial.points}
+        return records.Manifest(
+            runtime=job.runtime.info.manifest,
+            runtime_hash=job.runtime.info.manifest_hash,
+            runtime_version=job.runtime.info.version,
+            target=job.target.manifest,
+            target_hash=job.target.manifest_hash,
+            draft=draft.manifest if draft else {},
+            draft_hash=draft.manifest_hash if draft else "",
+            workloads={name: job.workloads[name].content_hash() for name in sorted(names)},
+            agent_version=__version__,
+            inventory_hash=inventory.content_hash(),
+            boot_id=inventory.boot_id,
+            os=inventory.os,
+        )
+
+    def _point(self, key: str) -> Point:
+        return self._job.offer.spec.point(key)
+
+    def _enter(self, phase: str) -> None:
+        self._state.phases.append((phase, time.monotonic() - self._t0))
+        self._tell(phase, 0, len(self._trial.probes), None)
+
+    def _phase(self) -> str:
+        return self._state.phases[-1][0]
+
+    def _last_speed(self) -> float | None:
+        """Tokens per second of the last probe, for people who watch; no measurement uses it."""
+        if not self._state.probed:
+            return None
+        events = [e for e in self._state.probed[-1].record.events if e.tokens]
+        span = events[-1].at_s - events[0].at_s if events else 0.0
+        return sum(e.tokens for e in events[1:]) / span if span > 0 else None
+
+
+def render(job: PreparedJob, arm: str, bindings: Any) -> engines.Rendered:
+    """The launch command of an arm on this host. Raises the refusals as one error."""
+    rendered: engines.Rendered = job.dialect.render(
+        job.offer.spec.engine,
+        job.offer.spec.arm(arm),
+        job.runtime.info.capabilities,
+        bindings,
+        allowed_flags=job.host.inventory.allowed_flags,
+        threads=job.threads,
+    )
+    if rendered.refusals:
+        raise refused(arm, rendered.refusals)
+    return rendered
+
+
+def refused(arm: str, refusals: list[ErrorBody]) -> SpecWebError:
+    """What this build or host can't do for an arm, as one error with the first refusal's remedy."""
+    from speccore.errors import ArmNotSupported
+
+    text = "; ".join(r.message for r in refusals)
+    return ArmNotSupported(f"arm {arm!r}: {text}", remedy=refusals[0].remedy or None, codes=[r.code for r in refusals])
+
+
+def _durations(phases: list[tuple[str, float]]) -> dict[str, float]:
+    """Seconds in each phase, by the protocol's names."""
+    names = {"starting": "start", "warm-up": "warmup", "probing": "probe", "stopping": "stop"}
+    ends = [began for _, began in phases[1:]]
+    return {names[phase]: round(end - began, 6) for (phase, began), end in zip(phases, ends) if phase in names}
