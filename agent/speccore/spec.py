@@ -41,6 +41,11 @@ Name = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][
 FlagValue = str | int | float | bool | list[str | int | float]
 
 
+def _yaml_word(value: Any) -> Any:
+    """YAML reads a bare ``off`` or ``on`` as a truth value; where a word is due, the word was meant."""
+    return {False: "off", True: "on"}[value] if isinstance(value, bool) else value
+
+
 def is_model_drafter(mode: str) -> bool:
     """Whether a model proposes the tokens (it must then draft something, or speculation is not engaged)."""
     return MODES[mode] == "model"
@@ -86,6 +91,8 @@ class EngineSettings(Person):
     probe_timeout_s: float = Field(default=300, gt=0, le=7200)
     extra: dict[str, FlagValue] = Field(default_factory=dict)
 
+    _words = field_validator("flash_attention", mode="before")(_yaml_word)
+
     @field_validator("extra")
     @classmethod
     def _long_names(cls, extra: dict[str, FlagValue]) -> dict[str, FlagValue]:
@@ -108,6 +115,8 @@ class Arm(Person):
     ngram_size: int | None = Field(default=None, ge=1, le=1024, description="length of the looked-up n-gram")
     #: A second arm of mode off that measures the host's noise floor; never the baseline.
     control: bool = False
+
+    _words = field_validator("name", "mode", mode="before")(_yaml_word)
 
     @field_validator("mode")
     @classmethod
