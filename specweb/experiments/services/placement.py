@@ -50,7 +50,7 @@ def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
 
 
 def find_model(name: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
-    """By alias or by manifest hash."""
+    """By alias, or by manifest hash."""
     return next((m for m in models if name in (m.alias, m.manifest_hash)), None)
 
 
@@ -95,7 +95,7 @@ def _render_all(
             spec.engine,
             arm,
             runtime.capabilities,
-            engine.SYMBOLIC,
+            engines.SYMBOLIC,
             allowed_flags=inventory.allowed_flags,
             threads=spec.engine.threads or inventory.default_threads(),
         )

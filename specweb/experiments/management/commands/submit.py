@@ -1,0 +1,99 @@
+"""Submits an experiment from a YAML or JSON file."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.urls import reverse
+from speccore.errors import SpecError
+from speccore.jobstate import FINAL, JobState
+from speccore.spec import ExperimentSpec, parse_spec
+
+from specweb.accounts.models import Role, Team, User
+from specweb.experiments.models import Experiment, Job, Visibility
+from specweb.experiments.services.submission import submit
+
+BAD_INPUT = 2
+NOT_MEASURED = 3
+
+
+class Command(BaseCommand):
+    help = "Submits the experiment in FILE and prints its address. Exit codes: 0 done, 2 bad input, 3 with --wait: not measured."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", type=Path, metavar="FILE", help="the experiment, in YAML or JSON")
+        parser.add_argument("--team", default="", help="short name of the team (default: the only one)")
+        parser.add_argument("--user", default="", help="login name of the person who asks")
+        parser.add_argument("--public", action="store_true", help="let everybody read the experiment")
+        parser.add_argument("--wait", action="store_true", help="wait until every job has ended, telling each change")
+        parser.add_argument("--json", action="store_true", help="print JSON on stdout")
+
+    def handle(self, *args: Any, file: Path, **options: Any) -> None:
+        spec = self._spec(file)
+        team = self._team(options["team"])
+        user = self._user(options["user"], team)
+        try:
+            experiment = submit(spec, team, user, Visibility.PUBLIC if options["public"] else Visibility.TEAM)
+        except SpecError as error:
+            raise CommandError(f"{file}: {error.message}\n{error.remedy_text}".strip(), returncode=BAD_INPUT) from None
+        url = settings.SPECWEB_BASE_URL + reverse("experiment", args=[experiment.pk])
+        jobs = [str(pk) for pk in experiment.jobs.values_list("pk", flat=True)]
+        if options["json"]:
+            self.stdout.write(json.dumps({"experiment": str(experiment.pk), "url": url, "jobs": jobs}))
+        else:
+            self.stdout.write(f"{experiment.pk}\n{url}")
+        if options["wait"]:
+            self._wait(experiment)
+
+    def _spec(self, file: Path) -> ExperimentSpec:
+        try:
+            data = yaml.safe_load(file.read_bytes())
+        except OSError as error:
+            raise CommandError(f"{file} can't be read: {error.strerror}", returncode=BAD_INPUT) from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise CommandError(f"{file} is neither YAML nor JSON: {error}", returncode=BAD_INPUT) from None
+        spec, problems = parse_spec(data)
+        if spec is None:
+            lines = [f"  {p.field or 'the file'}: {p.message}" + (f" (given: {p.value})" if p.value else "") for p in problems]
+            raise CommandError("\n".join([f"{file} is no valid experiment:", *lines]), returncode=BAD_INPUT)
+        return spec
+
+    def _team(self, slug: str) -> Team:
+        known = {t.slug: t for t in Team.objects.all()}
+        if not slug and len(known) == 1:
+            return next(iter(known.values()))
+        if slug not in known:
+            asked = f"there is no team {slug!r}" if slug else "name the team with --team"
+            raise CommandError(f"{asked}; teams: {', '.join(known) or 'none, run bootstrap first'}", returncode=BAD_INPUT)
+        return known[slug]
+
+    def _user(self, username: str, team: Team) -> User | None:
+        if not username:
+            return None
+        user = User.objects.filter(username=username, is_active=True).first()
+        if user is None:
+            raise CommandError(f"--user: there is no active user {username!r}", returncode=BAD_INPUT)
+        if user.role_in(team.pk) not in (Role.SUBMITTER, Role.MAINTAINER):
+            raise CommandError(f"--user: {username} may not submit for team {team.slug}", returncode=BAD_INPUT)
+        return user
+
+    def _wait(self, experiment: Experiment) -> None:
+        told: dict[Any, tuple[str, str]] = {}
+        while True:
+            jobs = list(Job.objects.filter(experiment=experiment).select_related("host"))
+            for job in jobs:
+                if told.get(job.pk) != (job.state, job.reason):
+                    told[job.pk] = (job.state, job.reason)
+                    where = f" on {job.host.name}" if job.host else ""
+                    self.stderr.write(f"{job.state}{where}{f': {job.reason}' if job.reason else ''}")
+            if all(JobState(job.state) in FINAL for job in jobs):
+                break
+            time.sleep(1)
+        if any(job.state != JobState.PROCESSED.value for job in jobs):
+            raise CommandError("not every job was measured", returncode=NOT_MEASURED)

@@ -1,0 +1,40 @@
+"""Prints an experiment's comparisons and evidence as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db.models import Q
+from django.urls import reverse
+
+from specweb.experiments.models import Experiment
+from specweb.results.queries import experiment_report
+
+
+class Command(BaseCommand):
+    help = "Prints the comparisons and the evidence of an experiment (or of a job's experiment) as JSON."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("id", metavar="ID", help="id of an experiment or of a job")
+        parser.add_argument("--json", action="store_true", help="the only form there is; named so that scripts stay clear")
+
+    def handle(self, *args: Any, id: str, **options: Any) -> None:
+        experiment = find_experiment(id)
+        url = settings.SPECWEB_BASE_URL + reverse("experiment", args=[experiment.pk])
+        self.stdout.write(json.dumps(experiment_report(experiment, url), indent=2, allow_nan=False))
+
+
+def find_experiment(text: str) -> Experiment:
+    """The experiment with this id, or the one whose job has it."""
+    try:
+        wanted = UUID(text)
+    except ValueError:
+        raise CommandError(f"{text!r} is no id: give the UUID of an experiment or of a job", returncode=2) from None
+    experiment = Experiment.objects.filter(Q(pk=wanted) | Q(jobs__pk=wanted)).first()
+    if experiment is None:
+        raise CommandError(f"there is no experiment and no job {wanted}", returncode=2)
+    return experiment

@@ -1,0 +1,64 @@
+"""Real servers for the tests: those that DATABASE_URL and BROKER_URL name, else embedded ones, started when first needed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import django
+import pytest
+
+# Test modules import models, so Django is set up before any test asks for a server; `servers` fills in the real addresses.
+_GIVEN = bool(os.environ.get("DATABASE_URL") and os.environ.get("BROKER_URL"))
+if not _GIVEN:
+    os.environ["DATABASE_URL"] = "postgresql://specweb@/specweb?host=/nonexistent"
+    os.environ["BROKER_URL"] = "redis+socket:///nonexistent/broker.sock"
+os.environ["DJANGO_SETTINGS_MODULE"] = "specweb.settings"
+os.environ.setdefault("SECRET_KEY", "only-for-tests")
+os.environ["SPECWEB_STATIC_FROM_SOURCE"] = "1"
+django.setup()
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[None]:
+    """PostgreSQL and a broker run, and both the settings and the environment of child processes name them."""
+    if _GIVEN:
+        yield
+        return
+    from demo.stack import Stack
+
+    home = Path(tempfile.mkdtemp(prefix="specweb-tests-"))
+    try:
+        with Stack(home) as addresses:
+            _use(addresses.database_url, addresses.broker_url)
+            yield
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _use(database_url: str, broker_url: str) -> None:
+    import dj_database_url
+    from django.conf import settings
+    from django.db import connections
+
+    os.environ["DATABASE_URL"], os.environ["BROKER_URL"] = database_url, broker_url
+    settings.BROKER_URL = broker_url
+    connections.settings["default"].update(dj_database_url.parse(database_url))
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(servers: None) -> None:
+    """pytest-django's hook before it makes the test database."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """With SPECWEB_REFUSE_SKIPS a skipped test fails: where everything is installed, nothing may hide behind a skip."""
+    report = yield
+    if os.environ.get("SPECWEB_REFUSE_SKIPS") and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and skips are refused here: {report.longrepr}"
+    return report  # type: ignore[return-value]
