@@ -1,0 +1,1 @@
+"""The pages: read-only views over experiments and results."""

@@ -1,0 +1,123 @@
+"""What the attempt page and the evidence viewer show, made from an attempt and its current measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from speccore.errors import ErrorBody
+from speccore.measurement import AttemptMeasurement, LogFacts, ProbeMeasurement, Source
+
+from specweb.results.models import Attempt, EvidenceFile
+
+from . import comparison_table, experiment_page, formats, numbers_page
+from .comparison_table import Cell
+from .sources import measured_cell, source_url
+
+
+@dataclass(frozen=True)
+class ProbeRow:
+    """``line`` is the probe's record."""
+
+    n: int
+    item: str
+    point: str
+    warmup: bool
+    line: str
+    failure: str
+    failure_message: str
+    cells: list[Cell]
+    check: str  # passed, failed or empty
+    check_note: str
+
+
+@dataclass(frozen=True)
+class Fact:
+    name: str
+    cell: Cell
+
+
+def context(attempt: Attempt, files: Sequence[EvidenceFile]) -> dict[str, Any]:
+    measured = attempt.measurement.parsed if attempt.measurement else None
+    return {
+        "attempt": attempt,
+        "trial": attempt.trial,
+        "error": ErrorBody.model_validate(attempt.error) if attempt.error else None,
+        "parse_error": ErrorBody.model_validate(attempt.parse_error) if attempt.parse_error else None,
+        "phases": experiment_page.phases(attempt.durations_s),
+        "seconds": formats.seconds_between(attempt.started_at, attempt.ended_at),
+        "heads": [comparison_table.Head(head, comparison_table.definition(metric)) for head, metric in numbers_page.PROBE_HEADS],
+        "probes": [_probe_row(attempt, i, p) for i, p in enumerate(measured.probes)] if measured else [],
+        "facts": _facts(attempt, measured) if measured else [],
+        "pair_fields": sorted(measured.pair_fields.items()) if measured else [],
+        "parser_version": measured.parser_version if measured else None,
+        "files": files,
+    }
+
+
+def _probe_row(attempt: Attempt, i: int, p: ProbeMeasurement) -> ProbeRow:
+    return ProbeRow(
+        n=i + 1,
+        item=p.item,
+        point=p.point,
+        warmup=p.warmup,
+        line=source_url(attempt.id, Source(file="records.jsonl", line=p.line)),
+        failure=p.failure if not p.ok else "",
+        failure_message=p.failure_message,
+        cells=numbers_page.probe_cells(attempt, p),
+        check="" if p.check_passed is None else ("passed" if p.check_passed else "failed"),
+        check_note=p.check_note,
+    )
+
+
+def _facts(attempt: Attempt, m: AttemptMeasurement) -> list[Fact]:
+    """What holds for the whole attempt, each with its source where it has one."""
+    facts = [Fact("peak memory, MiB", measured_cell(attempt.id, m.peak_memory_bytes, "peak_memory_bytes"))]
+    if m.engaged is not None:
+        href = source_url(attempt.id, Source(file="server.log", line=m.log.speculation_line)) if m.log.speculation_line else ""
+        facts.append(Fact("speculation", Cell("engaged" if m.engaged else "not engaged", href, m.engaged_why, m.engaged_why)))
+    if m.context_per_slot is not None:
+        facts.append(Fact("context per slot", Cell(f"{m.context_per_slot:,} tokens")))
+    if m.slots is not None:
+        facts.append(Fact("slots", Cell(str(m.slots))))
+    if m.healthy_after_s is not None:
+        facts.append(
+            Fact(
+                "healthy after",
+                Cell(formats.duration(m.healthy_after_s), source_url(attempt.id, Source(file="launch.json", field="healthy_after_s"))),
+            )
+        )
+    if m.cpu_percent_mean is not None:
+        facts.append(
+            Fact(
+                "CPU of the machine, mean",
+                Cell(f"{m.cpu_percent_mean:.0f} %", source_url(attempt.id, Source(file="samples.jsonl", field="cpu_percent"))),
+            )
+        )
+    return facts + _log_facts(attempt, m.log)
+
+
+def _log_facts(attempt: Attempt, log: LogFacts) -> list[Fact]:
+    facts = []
+    if log.build:
+        facts.append(Fact("build", Cell(log.build)))
+    if log.layers_offloaded:
+        facts.append(Fact("layers offloaded", Cell(log.layers_offloaded)))
+    if log.error:
+        href = source_url(attempt.id, Source(file="server.log", line=log.error_line))
+        facts.append(Fact("the log's error", Cell(log.error, href, log.error_code)))
+    facts += [Fact(f"memory: {name}, MiB", Cell(f"{mib:,.1f}")) for name, mib in log.memory_mib.items()]
+    return facts
+
+
+def hits(lines: Sequence[str], field: str) -> set[int]:
+    """Numbers (from 1) of the lines that hold the named field, by its last part: ``timings.draft_n`` → ``"draft_n":``."""
+    leaf = field.split(" ")[0].rsplit(".", 1)[-1]
+    return {i for i, text in enumerate(lines, 1) if f'"{leaf}":' in text} if leaf else set()
+
+
+def record_lines(lines: Sequence[str], field: str) -> list[tuple[str, bool]]:
+    """A record's lines, each with whether it holds the named field; very long ones are cut."""
+    found = hits(lines, field)
+    return [(text if len(text) <= 1000 else text[:1000] + " …", i in found) for i, text in enumerate(lines, 1)]

@@ -1,0 +1,58 @@
+"""Data for plots, as plain JSON that the page carries; the drawing is in ``static/specweb/forest.js``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from speccore.measurement import ComparisonResult, Interval, JobAnalysis, Withheld
+from speccore.spec import ExperimentSpec
+
+from . import formats
+from .comparison_table import NumbersUrl, point_title
+from .marks import VERDICT_CLASSES, mark_of
+
+ROW_PX, GROUP_PX, AXIS_PX = 26, 40, 44
+
+
+def forest(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str, str], url: NumbersUrl) -> dict[str, Any]:
+    """Speed-ups with their intervals, by point and arm: ``{margin, height, groups: [{title, detail, rows: […]}]}``.
+
+    A withheld speed-up is a row with its reason and no position. ``height`` is in pixels, so that the page can keep
+    the place before the plot is drawn.
+    """
+    groups = []
+    for point in spec.points:
+        rows = [_row(c, url) for c in analysis.comparisons if c.point == point.key]
+        if rows:
+            title, detail = point_title(point, titles)
+            groups.append({"title": title, "detail": detail, "rows": rows})
+    n_rows = sum(len(g["rows"]) for g in groups)
+    height = n_rows * ROW_PX + len(groups) * GROUP_PX + AXIS_PX
+    return {"margin": spec.margin, "height": height, "row_px": ROW_PX, "group_px": GROUP_PX, "axis_px": AXIS_PX, "groups": groups}
+
+
+def _row(c: ComparisonResult, url: NumbersUrl) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "arm": c.arm,
+        "mode": c.mode,
+        "symbol": mark_of(c.mode).symbol,
+        "verdict": c.verdict.word,
+        "verdict_class": VERDICT_CLASSES[c.verdict.word],
+        "href": url(c.arm, c.point, "speedup"),
+    }
+    if isinstance(c.speedup, Withheld):
+        return row | {"withheld": formats.shortened(c.speedup.withheld)}
+    return row | _interval(c.speedup)
+
+
+def _interval(s: Interval) -> dict[str, Any]:
+    known = s.low is not None and s.high is not None
+    return {
+        "estimate": round(s.estimate, 6),
+        "low": round(s.low, 6) if s.low is not None else None,
+        "high": round(s.high, 6) if s.high is not None else None,
+        "text": formats.ratio(s.estimate),
+        "range": formats.ratio_range(s.low or 0, s.high or 0) if known else formats.shortened(s.withheld),
+        "n_blocks": s.n_blocks,
+    }

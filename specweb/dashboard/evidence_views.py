@@ -1,0 +1,132 @@
+"""An attempt, its evidence as text with addressable lines, and the raw bytes; always through the attempt, never by hash."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.cache import cache_control
+from django.views.decorators.http import require_safe
+
+from specweb.results import evidence_text, page_queries
+from specweb.results.models import Attempt, EvidenceFile
+from specweb.results.store import open_blob
+
+from . import attempt_page
+from .views import missing, whole_number
+
+LINES_PER_PAGE = 2_000
+FILES_PER_PAGE = 500
+#: A JSON document up to this size is shown indented.
+MAX_JSON_BYTES = 512 * 1024
+
+
+@require_safe
+def attempt(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
+    found = page_queries.attempt_shown(request.user, attempt_id)
+    if found is None:
+        return missing(request)
+    experiment = found.trial.job.experiment
+    context = attempt_page.context(found, page_queries.evidence_of(found))
+    context |= {"experiment": experiment, "job": found.trial.job, "is_member": page_queries.is_member(request.user, experiment)}
+    return render(request, "dashboard/attempt.html", context)
+
+
+@require_safe
+def evidence_list(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """The evidence files of a job, of one name or all, in the order of trials."""
+    job = page_queries.job_shown(request.user, job_id)
+    if job is None:
+        return missing(request)
+    name, page = request.GET.get("name", ""), whole_number(request.GET.get("page", ""))
+    files = page_queries.evidence_listed(job, name, (page - 1) * FILES_PER_PAGE, FILES_PER_PAGE + 1)
+    context = {
+        "job": job,
+        "experiment": job.experiment,
+        "name": name,
+        "names": [t.name for t in page_queries.evidence_totals(job)],
+        "files": files[:FILES_PER_PAGE],
+        "page": page,
+        "more": len(files) > FILES_PER_PAGE,
+        "is_member": page_queries.is_member(request.user, job.experiment),
+    }
+    return render(request, "dashboard/evidence_list.html", context)
+
+
+def _file(request: HttpRequest, attempt_id: UUID, name: str) -> tuple[Attempt, EvidenceFile] | None:
+    """An attempt's file, if the person may read it. Prompts and answers are for the team's members."""
+    found = page_queries.attempt_shown(request.user, attempt_id)
+    file = page_queries.evidence_file(found, name) if found else None
+    if found is None or file is None:
+        return None
+    if file.private and not page_queries.is_member(request.user, found.trial.job.experiment):
+        return None
+    return found, file
+
+
+@require_safe
+@cache_control(private=True, no_cache=True)
+def evidence(request: HttpRequest, attempt_id: UUID, name: str) -> HttpResponse:
+    """A range of the file's lines. ``line`` marks one and decides the page; ``field`` names what was read from it."""
+    pair = _file(request, attempt_id, name)
+    if pair is None:
+        return missing(request)
+    found, file = pair
+    marked = whole_number(request.GET.get("line", ""), 0)
+    page = (marked - 1) // LINES_PER_PAGE + 1 if marked else whole_number(request.GET.get("page", ""))
+    field = request.GET.get("field", "")[:200]
+    context: dict[str, Any] = {
+        "attempt": found,
+        "trial": found.trial,
+        "job": found.trial.job,
+        "experiment": found.trial.job.experiment,
+        "file": file,
+        "marked": marked,
+        "field": field,
+        "page": page,
+        "previous": f"?{urlencode({'page': page - 1})}" if page > 1 else "",
+        "next": f"?{urlencode({'page': page + 1})}",
+        "raw_href": reverse("raw", args=[found.id, file.name]),
+    }
+    return render(request, "dashboard/evidence.html", context | _text(file, page, marked, field))
+
+
+def _text(file: EvidenceFile, page: int, marked: int, field: str) -> dict[str, Any]:
+    """The lines of a page; a JSON document indented; beside a marked record its content spread out."""
+    if file.name.endswith(".json") and file.blob.bytes <= MAX_JSON_BYTES:
+        with open_blob(file.blob) as stream:
+            spread = evidence_text.spread_json(stream.read(MAX_JSON_BYTES))
+        if spread is not None:
+            lines = [evidence_text.Line(i, text) for i, text in enumerate(spread, 1)]
+            return {"lines": lines, "more": False, "indented": True, "hits": attempt_page.hits(spread, field)}
+    with open_blob(file.blob) as stream:
+        text = evidence_text.read_lines(stream, (page - 1) * LINES_PER_PAGE + 1, LINES_PER_PAGE)
+    context: dict[str, Any] = {"lines": text.lines, "more": text.more}
+    if marked and file.name.endswith(".jsonl"):
+        with open_blob(file.blob) as stream:
+            record = evidence_text.read_record(stream, marked)
+        context |= {"record": attempt_page.record_lines(record, field)} if record else {}
+    return context
+
+
+@require_safe
+@cache_control(private=True, no_cache=True)
+def raw(request: HttpRequest, attempt_id: UUID, name: str) -> FileResponse | HttpResponse:
+    """The stored bytes, uncompressed, as a download: a browser never renders them."""
+    pair = _file(request, attempt_id, name)
+    if pair is None:
+        return missing(request)
+    found, file = pair
+    try:
+        stream = open_blob(file.blob)
+    except OSError:
+        raise Http404 from None
+    filename = f"{found.trial.plan_id}-{found.n}-{file.name}".replace("/", "_")
+    response = FileResponse(stream, as_attachment=True, filename=filename, content_type="application/octet-stream")
+    response["Content-Length"] = str(file.blob.bytes)
+    response["X-Content-SHA256"] = file.blob.sha256
+    return response

@@ -1,0 +1,163 @@
+"""The page behind the numbers of one comparison: metrics with definitions, blocks, and the probes of both arms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import reverse
+from speccore.measurement import AttemptMeasurement, ComparisonResult, Interval, Number, ProbeMeasurement, Withheld
+from speccore.metrics import METRICS
+from speccore.spec import ExperimentSpec
+
+from specweb.results.models import Attempt
+
+from . import comparison_table, formats
+from .comparison_table import Cell, metric_cell, speedup_cell
+from .sources import measured_cell
+
+#: Metrics of the page in order: metric id, attribute of the arm, of the baseline.
+_SHOWN = (
+    ("equal_work_s", "arm_equal_work_s", "baseline_equal_work_s"),
+    ("e2e_s", "arm_e2e_s", "baseline_e2e_s"),
+    ("decode_tokens_per_s", "arm_tokens_per_s", "baseline_tokens_per_s"),
+    ("completion_tokens", "arm_tokens", "baseline_tokens"),
+    ("acceptance_rate", "acceptance_rate", ""),
+    ("drafted_per_cycle", "drafted_per_cycle", ""),
+    ("mean_acceptance_length", "mean_acceptance_length", ""),
+    ("tokens_per_target_pass", "tokens_per_target_pass", ""),
+    ("break_even_tokens_per_pass", "break_even_tokens_per_pass", ""),
+    ("cycle_ms", "cycle_ms", ""),
+    ("plain_step_ms", "", "plain_step_ms"),
+    ("memory_bill_bytes", "memory_bill_bytes", ""),
+)
+
+
+@dataclass(frozen=True)
+class MetricLine:
+    id: str
+    name: str
+    unit: str
+    definition: str
+    version: str
+    arm: Cell
+    baseline: Cell
+    source: str
+
+
+@dataclass(frozen=True)
+class BlockLine:
+    block: int
+    ratio: str
+    ln: str
+
+
+@dataclass(frozen=True)
+class ProbeLine:
+    """One request of one arm; ``first`` begins a pair."""
+
+    block: int
+    item: str
+    arm: str
+    mode: str
+    attempt_href: str
+    first: bool
+    failure: str
+    failure_message: str
+    cells: list[Cell]
+
+
+#: Columns of the probes' table: head, metric id.
+PROBE_HEADS = (
+    ("first token, s", "ttft_any_s"),
+    ("decode, tok/s", "decode_tokens_per_s"),
+    ("end to end, s", "e2e_s"),
+    ("tokens", "completion_tokens"),
+    ("drafted", "drafted"),
+    ("accepted", "accepted"),
+    ("steps with draft", "verify_steps"),
+    ("steps", "decode_steps"),
+)
+
+
+def context(
+    spec: ExperimentSpec,
+    c: ComparisonResult,
+    attempts: Sequence[tuple[Attempt, AttemptMeasurement]],
+    titles: Mapping[str, str],
+) -> dict[str, Any]:
+    """Everything the template shows."""
+    title, detail = comparison_table.point_title(spec.point(c.point), titles)
+    return {
+        "comparison": c,
+        "baseline": spec.baseline.name,
+        "point_title": title,
+        "point_detail": detail,
+        "speedup": speedup_cell(c.speedup, ""),
+        "speedup_definition": comparison_table.definition("speedup"),
+        "speedup_method": c.speedup.method if isinstance(c.speedup, Interval) else "",
+        "total_time": speedup_cell(c.total_time, ""),
+        "loo": c.leave_one_prompt_out if isinstance(c.leave_one_prompt_out, Withheld) else formats.ratio_range(*c.leave_one_prompt_out),
+        "metrics": [_metric_line(c, *shown) for shown in _SHOWN],
+        "positions": _positions(c),
+        "blocks": [BlockLine(b, formats.ratio(math.exp(v)), f"{v:+.4f}".replace("-", "−")) for b, v in sorted(c.block_values.items())],
+        "heads": [comparison_table.Head(head, comparison_table.definition(metric)) for head, metric in PROBE_HEADS],
+        "probes": probe_lines(c.point, spec.baseline.name, attempts),
+        "checks": [(check, comparison_table.state_of(check)) for check in c.checks],
+    }
+
+
+def _metric_line(c: ComparisonResult, metric: str, arm: str, baseline: str) -> MetricLine:
+    m = METRICS[metric]
+    values = [getattr(c, name) for name in (arm, baseline) if name]
+    return MetricLine(
+        id=metric,
+        name=m.name,
+        unit=m.unit,
+        definition=m.definition,
+        version=m.definition_id,
+        arm=metric_cell(getattr(c, arm), metric) if arm else Cell(),
+        baseline=metric_cell(getattr(c, baseline), metric) if baseline else Cell(),
+        source=next((v.source.field for v in values if isinstance(v, Number)), m.source),
+    )
+
+
+def _positions(c: ComparisonResult) -> list[tuple[int, str]] | Withheld:
+    """Share of verify steps whose draft was accepted at least up to each position."""
+    if isinstance(c.accepted_by_position, Withheld):
+        return c.accepted_by_position
+    return [(i, f"{100 * share:.0f}") for i, share in enumerate(c.accepted_by_position, 1)]
+
+
+def probe_lines(point: str, baseline: str, attempts: Sequence[tuple[Attempt, AttemptMeasurement]]) -> list[ProbeLine]:
+    """Probes of the point in both arms, paired by block and item, the baseline first."""
+    found = [(p, a, m) for a, m in attempts for p in m.probes if p.point == point and not p.warmup]
+    found.sort(key=lambda entry: (entry[2].block, entry[0].item, entry[2].arm != baseline))
+    lines: list[ProbeLine] = []
+    for p, a, m in found:
+        first = not lines or (lines[-1].block, lines[-1].item) != (m.block, p.item)
+        lines.append(_probe_line(p, a, m, first))
+    return lines
+
+
+def _probe_line(p: ProbeMeasurement, a: Attempt, m: AttemptMeasurement, first: bool) -> ProbeLine:
+    return ProbeLine(
+        block=m.block,
+        item=p.item,
+        arm=m.arm,
+        mode=m.mode,
+        attempt_href=reverse("attempt", args=[a.id]),
+        first=first,
+        failure=p.failure if not p.ok else "",
+        failure_message=p.failure_message,
+        cells=probe_cells(a, p),
+    )
+
+
+def probe_cells(a: Attempt, p: ProbeMeasurement) -> list[Cell]:
+    """The numbers of a probe, each a link to the line that it was read from."""
+    n = p.counters
+    values = (p.ttft_any_s, p.decode_tokens_per_s, p.e2e_s, p.completion_tokens, n.drafted, n.accepted, n.verify_steps, n.decode_steps)
+    return [measured_cell(a.id, value, metric) for value, (_, metric) in zip(values, PROBE_HEADS, strict=True)]

@@ -1,0 +1,80 @@
+"""What the overview shows of an experiment and of a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from specweb.experiments.models import Experiment, Host
+
+#: A host that was silent for longer isn't called online.
+ONLINE_WITHIN_S = 60
+
+
+@dataclass(frozen=True)
+class Answer:
+    title: str
+    word: str
+    arm: str
+
+
+@dataclass(frozen=True)
+class JobLine:
+    host: str
+    state: str
+    reason: str
+    answers: list[Answer]
+
+
+@dataclass(frozen=True)
+class Card:
+    id: UUID
+    name: str
+    question: str
+    team: str
+    public: bool
+    state: str
+    created_at: datetime
+    jobs: list[JobLine]
+
+
+def card(experiment: Experiment, answers: Mapping[UUID, Sequence[Mapping[str, Any]]]) -> Card:
+    """An experiment with the newest answers of each of its jobs."""
+    titles = {p.key: p.workload.title for p in experiment.points.all()}
+    jobs = []
+    for job in experiment.jobs.all():
+        host = job.host or job.wanted_host
+        found = [
+            Answer(titles.get(str(a.get("point")), str(a.get("point"))), str(a.get("word", "")), str(a.get("arm") or ""))
+            for a in answers.get(job.id, [])
+        ]
+        jobs.append(JobLine(host.name if host else "any host", job.state, job.reason, found))
+    return Card(
+        id=experiment.id,
+        name=experiment.name,
+        question=experiment.question,
+        team=experiment.team.name,
+        public=experiment.visibility == "public",
+        state=str(experiment.state),
+        created_at=experiment.created_at,
+        jobs=jobs,
+    )
+
+
+@dataclass(frozen=True)
+class HostLine:
+    name: str
+    hardware: str
+    last_seen_at: datetime | None
+    state: str  # online, silent, never seen
+    draining: bool
+
+
+def host_line(host: Host, now: datetime) -> HostLine:
+    state = "never seen"
+    if host.last_seen_at:
+        state = "online" if (now - host.last_seen_at).total_seconds() < ONLINE_WITHIN_S else "silent"
+    return HostLine(host.name, host.inventory.hardware if host.inventory else "", host.last_seen_at, state, host.draining)

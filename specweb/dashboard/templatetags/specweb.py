@@ -1,0 +1,96 @@
+"""Tags that draw marks, verdicts and numbers, so that each looks the same on every page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from specweb.dashboard import formats
+from specweb.dashboard.comparison_table import Cell
+from specweb.dashboard.marks import VERDICT_CLASSES, VERDICT_SHAPES, mark_of
+
+register = template.Library()
+
+
+@register.simple_tag
+def mark(mode: str) -> SafeString:
+    """The marker of a speculation mode, in its colour."""
+    m = mark_of(mode)
+    return format_html(
+        '<svg class="mark m-{}{}" viewBox="-7 -7 14 14" aria-hidden="true"><path d="{}"/></svg>',
+        mode,
+        " hollow" if m.hollow else "",
+        m.path,
+    )
+
+
+@register.simple_tag
+def mark_path(mode: str) -> str:
+    return mark_of(mode).path
+
+
+@register.simple_tag
+def verdict(word: str, extra: str = "") -> SafeString:
+    """The verdict's shape and word, in its colour."""
+    return format_html(
+        '<span class="verdict {} {}"><svg viewBox="0 0 12 12" aria-hidden="true"><path d="{}"/></svg>{}</span>',
+        VERDICT_CLASSES.get(word, "v-open"),
+        extra,
+        VERDICT_SHAPES.get(word, VERDICT_SHAPES["inconclusive"]),
+        word,
+    )
+
+
+@register.simple_tag
+def number(cell: Cell) -> SafeString:
+    """A number as a link to what it was computed from; a withheld one as its reason in short."""
+    if not cell.text:
+        return SafeString("")
+    note = format_html(" <small>{}</small>", cell.note) if cell.note else ""
+    kind = "withheld" if cell.withheld else "n"
+    if cell.href:
+        return format_html('<a class="{}" href="{}" title="{}">{}</a>{}', kind, cell.href, cell.title, cell.text, note)
+    return format_html('<span class="{}" title="{}">{}</span>{}', kind, cell.title, cell.text, note)
+
+
+@register.filter
+def size(n: float | None) -> str:
+    return "" if n is None else formats.byte_size(n)
+
+
+@register.filter
+def duration(seconds: float | None) -> str:
+    return "" if seconds is None else formats.duration(seconds)
+
+
+@register.filter
+def short_hash(sha256: str) -> str:
+    return formats.short_hash(sha256)
+
+
+@register.simple_tag
+def moment(at: datetime | None) -> SafeString:
+    """A time in the server's zone until the browser's script puts the viewer's; UTC on hover."""
+    if at is None:
+        return SafeString("")
+    utc = at.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{} UTC</time>',
+        utc.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        utc.strftime("%Y-%m-%d %H:%M:%S"),
+        f"{utc.day} {utc:%b %Y, %H:%M}",
+    )
+
+
+@register.simple_tag
+def verdict_class(word: str) -> str:
+    return VERDICT_CLASSES.get(word, "v-open")
+
+
+@register.simple_tag
+def percent(share: float) -> str:
+    """``0.03`` → ``3 %``."""
+    return f"{100 * share:.3g} %"

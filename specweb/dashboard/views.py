@@ -1,0 +1,162 @@
+"""Overview, experiment and numbers: read, call, answer."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotModified
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import cache_control
+from django.views.decorators.http import require_safe
+from speccore.errors import ErrorBody
+from speccore.spec import ExperimentSpec
+
+from specweb.experiments.models import Experiment, Job
+from specweb.results import page_queries
+
+from . import charts, comparison_table, experiment_page, numbers_page, overview_page
+
+N_EXPERIMENTS = 50
+
+
+def missing(request: HttpRequest) -> HttpResponse:
+    """What isn't there and what one may not read look alike: a login form for strangers, else 404."""
+    if not request.user.is_authenticated:
+        return redirect_to_login(request.get_full_path())
+    raise Http404
+
+
+def whole_number(text: str, default: int = 1) -> int:
+    """A positive number of a query string; anything else is the default."""
+    return int(text) if text.isascii() and text.isdigit() and 0 < int(text) < 10**12 else default
+
+
+@require_safe
+def overview(request: HttpRequest) -> HttpResponse:
+    page, now = whole_number(request.GET.get("page", "")), timezone.now()
+    found = page_queries.experiments_shown(request.user, (page - 1) * N_EXPERIMENTS, N_EXPERIMENTS + 1)
+    experiments = found[:N_EXPERIMENTS]
+    answers = page_queries.latest_answers([job.id for e in experiments for job in e.jobs.all()])
+    context = {
+        "cards": [overview_page.card(e, answers) for e in experiments],
+        "hosts": [overview_page.host_line(h, now) for h in page_queries.hosts_shown(request.user)] if request.user.is_authenticated else [],
+        "page": page,
+        "more": len(found) > N_EXPERIMENTS,
+    }
+    return render(request, "dashboard/overview.html", context)
+
+
+@require_safe
+def experiment(request: HttpRequest, experiment_id: UUID) -> HttpResponse:
+    found = page_queries.experiment_shown(request.user, experiment_id)
+    if found is None:
+        return missing(request)
+    job = _chosen_job(found, request.GET.get("job", ""))
+    return render(request, "dashboard/experiment.html", _experiment_context(request, found, job))
+
+
+def _chosen_job(found: Experiment, wanted: str) -> Job:
+    """The job that the address names, else one that has an answer, else the first."""
+    jobs = list(found.jobs.all())
+    return next((j for j in jobs if str(j.id) == wanted), None) or next((j for j in jobs if j.state == "processed"), jobs[0])
+
+
+def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> dict[str, Any]:
+    spec = found.parsed_spec
+    trials = page_queries.trials_shown(job)
+    inventory = page_queries.frozen_inventory(job)
+    alias = page_queries.alias_of_target(job)
+    hardware = job.inventory.hardware if job.inventory else ""
+    base = reverse("experiment", args=[found.id])
+    context: dict[str, Any] = {
+        "experiment": found,
+        "job": job,
+        "tabs": experiment_page.job_tabs(list(found.jobs.all()), job, base),
+        "question": experiment_page.question_of(spec, alias or spec.target.model, hardware),
+        "about": experiment_page.runtime_line(spec, job),
+        "spec": spec,
+        "progress": _progress(job, trials),
+        "error": ErrorBody.model_validate(job.error) if job.error else None,
+        "blocks": experiment_page.trial_blocks(trials, experiment_page.running_of(job)),
+        "facts": experiment_page.held_fixed(spec, job, alias, inventory),
+        "commands": experiment_page.command_differences(spec, job.commands),
+        "evidence": page_queries.evidence_totals(job),
+        "is_member": page_queries.is_member(request.user, found),
+    }
+    context["fragment_tag"] = _tag(_fragment(context))
+    return context | _answers(found, job, spec)
+
+
+def _progress(job: Job, trials: list[Any]) -> experiment_page.Progress:
+    n_done = sum(any(a.accepted for a in t.attempts.all()) for t in trials)
+    return experiment_page.progress_of(job, n_done, len(trials))
+
+
+def _answers(found: Experiment, job: Job, spec: ExperimentSpec) -> dict[str, Any]:
+    analysis = page_queries.newest_analysis(job)
+    if analysis is None:
+        return {"analysis": None}
+    titles = page_queries.point_titles(found)
+    url = numbers_url(job)
+    return {
+        "analysis": analysis,
+        "strips": comparison_table.strips(spec, analysis, titles, url),
+        "integrity": comparison_table.integrity(analysis),
+        "columns": comparison_table.columns(),
+        "speedup_definition": comparison_table.definition("speedup"),
+        "groups": comparison_table.groups(spec, analysis, titles, url),
+        "forest": charts.forest(spec, analysis, titles, url),
+    }
+
+
+def numbers_url(job: Job) -> comparison_table.NumbersUrl:
+    base = reverse("numbers", args=[job.id])
+    return lambda arm, point, metric: f"{base}?{urlencode({'arm': arm, 'point': point})}#{metric}"
+
+
+def _fragment(context: dict[str, Any]) -> str:
+    return render_to_string("dashboard/_progress.html", context)
+
+
+def _tag(text: str) -> str:
+    return '"' + hashlib.sha256(text.encode()).hexdigest()[:24] + '"'
+
+
+@require_safe
+@cache_control(private=True, no_cache=True)
+def progress(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """The part of the experiment page that changes while a job runs; unchanged: 304."""
+    job = page_queries.job_shown(request.user, job_id)
+    if job is None:
+        raise Http404
+    trials = page_queries.trials_shown(job)
+    blocks = experiment_page.trial_blocks(trials, experiment_page.running_of(job))
+    text = _fragment({"job": job, "progress": _progress(job, trials), "blocks": blocks})
+    tag = _tag(text)
+    if request.headers.get("If-None-Match") == tag:
+        return HttpResponseNotModified(headers={"ETag": tag})
+    return HttpResponse(text, headers={"ETag": tag, "X-Job-State": job.state})
+
+
+@require_safe
+def numbers(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """All that one comparison was computed from: its metrics with their definitions, its blocks, its probes."""
+    job = page_queries.job_shown(request.user, job_id)
+    if job is None:
+        return missing(request)
+    spec, analysis = job.experiment.parsed_spec, page_queries.newest_analysis(job)
+    arm, point = request.GET.get("arm", ""), request.GET.get("point", "")
+    comparison = next((c for c in analysis.comparisons if c.arm == arm and c.point == point), None) if analysis else None
+    if comparison is None:
+        raise Http404
+    attempts = page_queries.measurements_of(job, [spec.baseline.name, arm])
+    titles = page_queries.point_titles(job.experiment)
+    context = numbers_page.context(spec, comparison, attempts, titles)
+    return render(request, "dashboard/numbers.html", {"job": job, "experiment": job.experiment, **context})

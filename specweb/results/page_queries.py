@@ -1,0 +1,152 @@
+"""What the pages read: each function one or a few statements, however many trials there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, Prefetch, Sum
+from speccore.inventory import HostInventory as Inventory
+from speccore.measurement import AttemptMeasurement, JobAnalysis
+
+from specweb.experiments.models import Experiment, Host, HostModel, Job, Point, Viewer
+
+from .models import Analysis, Attempt, EvidenceFile, Trial
+
+
+def experiments_shown(user: Viewer, start: int, n: int) -> list[Experiment]:
+    """The newest experiments that a person may read, with their jobs and hosts (2 statements)."""
+    jobs = Job.objects.select_related("host", "wanted_host").defer("plan", "commands")
+    return list(
+        Experiment.objects.visible_to(user)
+        .select_related("team")
+        .defer("spec")
+        .prefetch_related(Prefetch("jobs", jobs), Prefetch("points", Point.objects.select_related("workload").defer("workload__content")))[
+            start : start + n
+        ]
+    )
+
+
+def latest_answers(job_ids: Sequence[UUID]) -> dict[UUID, list[dict[str, Any]]]:
+    """Job → the answers of its newest analysis; the rest of the analysis stays in the database (1 statement)."""
+    rows = Analysis.objects.filter(job__in=job_ids).order_by("job", "-id").distinct("job").values_list("job_id", "numbers__answers")
+    return {job_id: answers or [] for job_id, answers in rows}
+
+
+def hosts_shown(user: Viewer) -> list[Host]:
+    return list(Host.objects.visible_to(user).filter(revoked_at=None).select_related("inventory").defer("inventory__content"))
+
+
+def experiment_shown(user: Viewer, experiment_id: UUID) -> Experiment | None:
+    """An experiment with its jobs and points, if a person may read it (3 statements)."""
+    jobs = Job.objects.select_related("host", "wanted_host", "runtime", "target", "inventory").defer("plan", "inventory__content")
+    points = Point.objects.select_related("workload").defer("workload__content")
+    return (
+        Experiment.objects.visible_to(user)
+        .select_related("team")
+        .prefetch_related(Prefetch("jobs", jobs), Prefetch("points", points))
+        .filter(pk=experiment_id)
+        .first()
+    )
+
+
+def job_shown(user: Viewer, job_id: UUID) -> Job | None:
+    return (
+        Job.objects.visible_to(user)
+        .select_related("experiment", "experiment__team", "host")
+        .defer("plan", "commands")
+        .filter(pk=job_id)
+        .first()
+    )
+
+
+def point_titles(experiment: Experiment) -> dict[str, str]:
+    """Point key → title of its workload."""
+    return {p.key: p.workload.title for p in experiment.points.all()}
+
+
+def newest_analysis(job: Job) -> JobAnalysis | None:
+    found = Analysis.objects.filter(job=job).order_by("-id").first()
+    return found.parsed if found else None
+
+
+def alias_of_target(job: Job) -> str:
+    """The name that the job's host has for the target."""
+    if job.host_id is None or job.target_id is None:
+        return ""
+    return HostModel.objects.filter(host_id=job.host_id, model_id=job.target_id).values_list("alias", flat=True).first() or ""
+
+
+def frozen_inventory(job: Job) -> Inventory | None:
+    """What the host was when the job was given to it."""
+    return job.inventory.parsed if job.inventory else None
+
+
+def trials_shown(job: Job) -> list[Trial]:
+    """All trials of a job in order, with their attempts (2 statements)."""
+    attempts = Attempt.objects.order_by("n").defer("parse_error")
+    return list(Trial.objects.filter(job=job).select_related("arm").prefetch_related(Prefetch("attempts", attempts)))
+
+
+@dataclass(frozen=True)
+class EvidenceTotal:
+    name: str
+    kind: str
+    private: bool
+    n: int
+    bytes: int
+
+
+def evidence_totals(job: Job) -> list[EvidenceTotal]:
+    """For each file name: how many attempts left one, and their size (1 statement)."""
+    rows = (
+        EvidenceFile.objects.filter(attempt__trial__job=job)
+        .order_by("name")
+        .values_list("name", "kind", "private")
+        .annotate(n=Count("id"), bytes=Sum("blob__bytes"))
+    )
+    return [EvidenceTotal(*row) for row in rows]
+
+
+def evidence_listed(job: Job, name: str, start: int, n: int) -> list[EvidenceFile]:
+    """Evidence files of a job in the order of its trials, of one name if given (1 statement)."""
+    files = EvidenceFile.objects.filter(attempt__trial__job=job).select_related("blob", "attempt", "attempt__trial", "attempt__trial__arm")
+    if name:
+        files = files.filter(name=name)
+    return list(files.order_by("attempt__trial__index", "attempt__n", "name")[start : start + n])
+
+
+def attempt_shown(user: Viewer, attempt_id: UUID) -> Attempt | None:
+    """An attempt with its trial, job, experiment and current measurement."""
+    return (
+        Attempt.objects.visible_to(user)
+        .select_related("trial", "trial__arm", "trial__job", "trial__job__experiment", "trial__job__host", "lease", "measurement")
+        .defer("trial__job__plan", "trial__job__commands", "trial__job__experiment__spec")
+        .filter(pk=attempt_id)
+        .first()
+    )
+
+
+def evidence_of(attempt: Attempt) -> list[EvidenceFile]:
+    return list(EvidenceFile.objects.filter(attempt=attempt).select_related("blob"))
+
+
+def evidence_file(attempt: Attempt, name: str) -> EvidenceFile | None:
+    return EvidenceFile.objects.filter(attempt=attempt, name=name).select_related("blob").first()
+
+
+def measurements_of(job: Job, arms: Sequence[str]) -> list[tuple[Attempt, AttemptMeasurement]]:
+    """The accepted, parsed attempts of some arms in the order of trials (1 statement)."""
+    attempts = (
+        Attempt.objects.filter(trial__job=job, trial__arm__name__in=arms, accepted=True, measurement__isnull=False)
+        .select_related("trial", "measurement")
+        .order_by("trial__index")
+    )
+    return [(a, a.measurement.parsed) for a in attempts if a.measurement is not None]
+
+
+def is_member(user: Viewer, experiment: Experiment) -> bool:
+    """Whether a person belongs to the experiment's team, and so may read prompts and answers."""
+    return bool(user.is_authenticated and user.role_in(experiment.team_id))
