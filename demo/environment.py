@@ -25,10 +25,10 @@ def state() -> str:
     return digest.hexdigest()
 
 
-def works() -> bool:
-    """Whether the environment's interpreter runs (it doesn't when the one it was made from is gone)."""
+def works(arguments: list[str]) -> bool:
+    """Whether the environment's interpreter runs so; with no arguments, whether it runs at all (the one it was made from may be gone)."""
     try:
-        return subprocess.run([PYTHON, "-c", ""], capture_output=True, check=False).returncode == 0
+        return subprocess.run([PYTHON, *(arguments or ["-c", ""])], capture_output=True, check=False).returncode == 0
     except OSError:
         return False
 
@@ -43,14 +43,16 @@ def run(what: str, command: list[object], environment: dict[str, str]) -> None:
 
 def main() -> None:
     wanted = state()
-    if STAMP.exists() and STAMP.read_text() == wanted and works():
+    if STAMP.exists() and STAMP.read_text() == wanted and works([]):
         return
     STAMP.unlink(missing_ok=True)
     clean = {
         k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON", "PYTHONHOME", "PYTHONPATH")
     }
-    if not works():
+    if not works([]):
         run("virtual environment", [sys.executable, "-m", "venv", "--clear", VENV], clean)
+    if not works(["-m", "pip", "--version"]):  # an environment that uv made has none
+        run("pip", [PYTHON, "-m", "ensurepip"], clean)
     run("uv", [PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input", UV], clean)
     # The environment's own interpreter, never one that uv would fetch.
     run(
