@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from .answers import judge_answer
+from .answer_checks import judge_answer
 from .canonical import canonical_json
 from .engines import LogRequest, MetricsPair, ProbeCounts, engine
 from .inventory import Peer
@@ -251,7 +251,7 @@ class _Times:
 
     def __init__(self, record: StreamRecord, line: int) -> None:
         self.record, self.line = record, line
-        self.bearing = [e for e in record.events if e.tokens > 0]
+        self.bearing = [e for e in record.events if e.tokens > 0 or e.uncounted]
         self.chunks: list[list[StreamEvent]] = []
         for event in self.bearing:
             if self.chunks and event.at_s - self.chunks[-1][0].at_s <= CHUNK_S + _ROUNDING_S:
@@ -275,6 +275,8 @@ class _Times:
     def decode_rate(self) -> Maybe:
         if not self.bearing:
             return self._none()
+        if any(e.uncounted for e in self.bearing):
+            return Withheld(withheld="tokens of the first chunk are not known", reason_code="no_client_count")
         if len(self.chunks) < 2:
             return Withheld(withheld="one arrival: no speed can be told from it", reason_code="one_arrival")
         tokens = sum(e.tokens for e in self.bearing) - self.n_first

@@ -34,6 +34,7 @@ class StreamEvent(Peer):
     at_s: float  # arrival of its last byte, before any JSON was parsed
     tokens: int
     without_id: int = 0  # of these tokens: counted by the engine's running count, sent without an id
+    uncounted: bool = False  # bears text, and the engine didn't say how many tokens: ``tokens`` is 0
     kind: Literal["content", "reasoning", "final", "error"] = "content"
     predicted_n: int | None = None
     predicted_ms: float | None = None

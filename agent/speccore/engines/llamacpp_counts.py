@@ -165,7 +165,8 @@ class _Reader:
     def client_tokens(self) -> Maybe:
         tokens = sum(e.tokens for e in self.record.events)
         without_id = sum(e.without_id for e in self.record.events)
-        if tokens == 0 and (self.record.final.get("tokens_predicted") or 0) > 0:
+        uncounted = any(e.uncounted for e in self.record.events)
+        if uncounted or (tokens == 0 and (self.record.final.get("tokens_predicted") or 0) > 0):
             return _missing("the engine sent neither ids nor a running count with its events", "no_client_count")
         field = "ids" if not without_id else "the engine's running count" if without_id == tokens else f"ids, and {without_id} held back"
         return self.stream(tokens, f"events: {field}")

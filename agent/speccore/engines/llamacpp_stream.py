@@ -48,6 +48,8 @@ def stream_events(data_lines: list[tuple[float, str]]) -> ParsedStream:
             break
         text, ids, kind = _content(message)
         event, counted = _event(at_s, message, text, ids, kind, counted)
+        if kind == "final" and any(e.uncounted for e in parsed.events):
+            event = event.model_copy(update={"tokens": 0, "without_id": 0})  # its total says nothing of when they came
         _append(parsed, event, text, ids)
         if kind == "final":
             _take_final(parsed, message)
@@ -106,6 +108,7 @@ def _event(at_s: float, message: dict[str, Any], text: str, ids: list[int], kind
         at_s=at_s,
         tokens=tokens,
         without_id=without_id,
+        uncounted=now is None and not ids and bool(text) and kind != "final",
         kind=kind,
         predicted_n=timings.get("predicted_n"),
         predicted_ms=timings.get("predicted_ms"),
