@@ -69,6 +69,13 @@ def judge(v: VerdictInput) -> Verdict:
     return _by_time(v)
 
 
+def holds_requirements(v: VerdictInput) -> bool:
+    """Whether the arm was measured and is known to offer all that the experiment requires."""
+    enough = isinstance(v.speedup, Interval) and v.speedup.n_blocks >= MIN_BLOCKS
+    refused = _does_not_fit(v) or _invalid(v) or _not_engaged(v) or _requirement_lost(v)
+    return enough and refused is None and not _unreported(v)
+
+
 def keep_threshold(margin: float, noise_floor: float | None) -> float:
     """What the interval's lower end must be over."""
     return 1 + max(margin, noise_floor or 0.0)
@@ -182,17 +189,18 @@ def _by_time(v: VerdictInput) -> Verdict:
 
 def _kept(v: VerdictInput, sentence: str) -> Verdict:
     """What was not measured is not held: a required context or slot count must be known before an arm is kept."""
-    unknown = [
-        name
-        for name, required, has in (("context", v.required_context, v.context), ("slots", v.required_slots, v.slots))
-        if required is not None and has is None
-    ]
+    unknown = _unreported(v)
     if unknown:
         sentence += f", but the engine did not report its {' and '.join(unknown)}, which the experiment requires"
         return Verdict(word="inconclusive", reason="requirement not checked", sentence=sentence)
     if isinstance(v.quality, PassDifference) and v.quality.low <= -QUALITY_TOLERANCE:
         sentence += f"; quality not shown, n = {v.quality.n}, needs about {v.quality.needed} prompts"
     return Verdict(word="keep", reason="faster", sentence=sentence)
+
+
+def _unreported(v: VerdictInput) -> list[str]:
+    sides = (("context", v.required_context, v.context), ("slots", v.required_slots, v.slots))
+    return [name for name, required, has in sides if required is not None and has is None]
 
 
 def _undecided(v: VerdictInput, low: float, high: float, floor: float) -> Verdict:

@@ -1,0 +1,59 @@
+"""One answer for each kind of work: what to do there, in a word, with the arm and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .measurement import ComparisonResult, Interval, value_of
+from .metrics import METRICS
+from .spec import Point
+
+
+def answer(point: Point, compared: Sequence[ComparisonResult]) -> dict[str, Any]:
+    """Keep the recommended arm; else the most hopeful word among the arms, with the arm that stands for it.
+
+    An arm that may still turn out worth keeping (inconclusive) outweighs those that are not; an answer is invalid only if
+    nothing was measured. Control arms answer nothing.
+    """
+    arms = [c for c in compared if c.mode != "off"]
+    best = next((c for c in arms if c.recommended), None)
+    for word in ("keep", "inconclusive", "disable", "shorten", "not engaged", "invalid"):
+        if best is None:
+            best = max((c for c in arms if c.verdict.word == word), key=_estimate, default=None)
+    where = f"{point.workload} at temperature {point.sampling.temperature:g}"
+    if best is None:
+        return {"point": point.key, "word": "invalid", "arm": None, "sentence": f"{where}: no arm with speculation was compared"}
+    speedup = best.speedup if isinstance(best.speedup, Interval) else None
+    return {
+        "point": point.key,
+        "word": best.verdict.word,
+        "arm": best.arm,
+        "sentence": _sentence(where, best),
+        "speedup": speedup.estimate if speedup else None,
+        "ci_low": speedup.low if speedup else None,
+        "ci_high": speedup.high if speedup else None,
+        "memory_bill_bytes": value_of(best.memory_bill_bytes),
+    }
+
+
+def _estimate(c: ComparisonResult) -> float:
+    return c.speedup.estimate if isinstance(c.speedup, Interval) else 0.0
+
+
+def _sentence(where: str, best: ComparisonResult) -> str:
+    verdict = best.verdict
+    if verdict.word == "keep":
+        parts = [f"{where}: keep {best.arm}, {verdict.sentence}"]
+        bill = value_of(best.memory_bill_bytes)
+        if bill is not None:
+            metric = METRICS["memory_bill_bytes"]
+            parts.append(f"{metric.show(bill)} {metric.unit}")
+        if best.context_lost_tokens is not None:
+            parts.append("context kept" if best.context_lost_tokens <= 0 else f"{best.context_lost_tokens:,} tokens of context lost")
+        return ", ".join(parts)
+    if verdict.word == "disable":
+        return f"{where}: disable speculation; the best arm, {best.arm}, {verdict.sentence}"
+    if verdict.word == "inconclusive":
+        return f"{where}: inconclusive; {best.arm}: {verdict.sentence}"
+    return f"{where}: {verdict.word}; {best.arm}: {verdict.sentence}"

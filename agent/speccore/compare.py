@@ -1,0 +1,328 @@
+"""Everything computed for one job: each arm against the baseline at each point, its checks, its verdict, and the answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from . import integrity, stats
+from .advice import answer
+from .derive import Pooled, accepted_by_position, cycle_numbers, memory_bill, side_numbers, speculation_numbers
+from .inventory import Peer
+from .measurement import AttemptMeasurement, Check, ComparisonResult, Interval, JobAnalysis, Verdict, Withheld, value_of
+from .pairs import BlockPairs, Results, pair_blocks, reference_lengths
+from .protocol import JobPlan
+from .spec import Arm, ExperimentSpec, Point
+from .verdict import QUALITY_TOLERANCE, Shorter, VerdictInput, holds_requirements, judge
+from .workload import Workload
+
+
+class TrialFailure(Peer):
+    """An attempt that does not count: also the first of a trial that went well at the second. ``oom``: out of memory."""
+
+    trial: str
+    arm: str
+    block: int
+    code: str
+    message: str
+    oom: bool = False
+
+
+class JobFacts(Peer):
+    """What the analysis can't see in the attempts. ``noise_floor`` as a ratio minus 1; None: unknown."""
+
+    noise_floor: float | None = None
+    shares_cores: bool = False
+    hashes_verified: bool | None = None  # None: not computed again
+    n_hashes: int = 0
+    hash_problem: str = ""
+
+
+def analyse_job(
+    spec: ExperimentSpec,
+    plan: JobPlan,
+    attempts: Sequence[AttemptMeasurement],
+    failures: Sequence[TrialFailure],
+    facts: JobFacts,
+    *,
+    workloads: Mapping[str, Workload] | None = None,
+) -> JobAnalysis:
+    """Compares all arms with the baseline at all points.
+
+    ``attempts`` are those that count, one for each trial at most; ``failures`` the others. ``workloads`` is keyed as the
+    points name them and gives reference lengths. Raises ValueError if an attempt has no place in the plan, or two have one.
+    """
+    counted = {a.trial for a in attempts}
+    results = Results(plan, attempts, run_again={f.trial for f in failures if f.trial in counted})
+    job_checks = _job_checks(spec, results, facts)
+    job = _Job(spec, results, failures, facts, workloads or {}, job_checks)
+    comparisons: list[ComparisonResult] = []
+    answers: list[dict[str, Any]] = []
+    for point in spec.points:
+        compared = job.compare_point(point)
+        comparisons += compared
+        answers.append(answer(point, compared))
+    return JobAnalysis(
+        comparisons=comparisons,
+        checks=job_checks,
+        answers=answers,
+        attempts_used=[results.attempts[t].attempt_id for t in results.trials if t in results.attempts],
+    )
+
+
+@dataclass
+class _Draft:
+    """A comparison under way: its arm, its blocks, and what the verdict is to know."""
+
+    arm: Arm
+    blocks: list[BlockPairs]
+    checks: list[Check]
+    total_time: Interval | Withheld
+    input: VerdictInput
+    verdict: Verdict
+    p: float | None
+
+
+@dataclass(frozen=True)
+class _Job:
+    spec: ExperimentSpec
+    results: Results
+    failures: Sequence[TrialFailure]
+    facts: JobFacts
+    workloads: Mapping[str, Workload]
+    checks: Sequence[Check]
+
+    def compare_point(self, point: Point) -> list[ComparisonResult]:
+        """All arms but the baseline at one point, in the experiment's order, with at most one recommended."""
+        lengths = self._lengths(point)
+        arms = [a for a in self.spec.arms if not a.is_baseline]
+        drafts: dict[str, _Draft] = {}
+        # Shorter limits first: whether one is worth keeping is known when a longer one is judged.
+        for arm in sorted(arms, key=lambda a: a.draft_limit or 0):
+            drafts[arm.name] = self._judged(self._draft(arm, point, lengths), list(drafts.values()), point, lengths)
+        adjusted = stats.holm({a.name: p for a in arms if not a.control and (p := drafts[a.name].p) is not None})
+        best = self._recommended([drafts[a.name] for a in arms], point, lengths)
+        return [self._result(drafts[a.name], point, adjusted.get(a.name), recommended=a.name == best) for a in arms]
+
+    def _lengths(self, point: Point) -> dict[str, float]:
+        items = {p.item for t in self.results.trials.values() for p in t.probes if p.point == point.key}
+        baselines = self.results.by_block(self.spec.baseline.name, point.key).values()
+        return reference_lengths(point.key, sorted(items), baselines, self.workloads.get(point.workload))
+
+    def _draft(self, arm: Arm, point: Point, lengths: Mapping[str, float]) -> _Draft:
+        baseline = self.spec.baseline
+        blocks = pair_blocks(self.results, point.key, baseline.name, arm.name, lengths)
+        seconds = {b.block: b.seconds for b in blocks if b.matched}
+        values = [stats.block_value(s) for s in seconds.values()]
+        drift = stats.drift(values, [b.position_difference for b in blocks if b.matched], self.spec.margin)
+        flagged = isinstance(drift, stats.Drift) and drift.flagged
+        speedup = drift.adjusted if isinstance(drift, stats.Drift) and flagged else stats.ratio_interval(values)
+        total_time = stats.ratio_interval([stats.total_value(s) for s in seconds.values()])
+        sides = [[*self.results.by_block(a.name, point.key).values()] for a in (baseline, arm)]
+        checks = integrity.checks(
+            integrity.Compared(
+                arm=arm.name,
+                mode=arm.mode,
+                point=point.key,
+                temperature=point.sampling.temperature,
+                baseline_attempts=sides[0],
+                arm_attempts=sides[1],
+                blocks=blocks,
+                drift=drift,
+                failures={f.trial: f.message for f in self._failures_at(point, arm.name, baseline.name)},
+            )
+        )
+        known = VerdictInput(
+            mode=arm.mode,
+            control=arm.control,
+            margin=self.spec.margin,
+            noise_floor=self.facts.noise_floor,
+            speedup=speedup,
+            total_time=total_time,
+            block_values=values,
+            checks=[*self.checks, *checks],
+            required_context=self.spec.requirements.context,
+            required_slots=self.spec.requirements.slots,
+            quality=_quality(blocks),
+            **self._engagement(arm),
+            **self._outage(arm, point, len(values)),
+        )
+        return _Draft(arm, blocks, checks, total_time, known, judge(known), stats.p_value(values))
+
+    def _judged(self, draft: _Draft, shorter: Sequence[_Draft], point: Point, lengths: Mapping[str, float]) -> _Draft:
+        """The verdict again, knowing what arms of the same kind with shorter limits are worth."""
+        kin = [s for s in shorter if _is_shorter(s.arm, draft.arm)]
+        holding = [s.arm.name for s in kin if holds_requirements(s.input)]
+        known = replace(
+            draft.input,
+            shorter_that_holds=holding[-1] if holding else "",
+            shorter=[
+                Shorter(
+                    arm=s.arm.name,
+                    draft_limit=s.arm.draft_limit or 0,
+                    worth_keeping=judge(replace(s.input, shorter=())).word == "keep",
+                    versus=self._versus(draft.arm, s.arm, point, lengths),
+                )
+                for s in kin
+            ],
+        )
+        return replace(draft, input=known, verdict=judge(known))
+
+    def _versus(self, slower: Arm, faster: Arm, point: Point, lengths: Mapping[str, float]) -> Interval | Withheld:
+        """``slower``'s seconds ÷ ``faster``'s, arm to arm in the same blocks."""
+        blocks = pair_blocks(self.results, point.key, slower.name, faster.name, lengths)
+        return stats.ratio_interval([stats.block_value(b.seconds) for b in blocks if b.matched])
+
+    def _engagement(self, arm: Arm) -> dict[str, Any]:
+        attempts = self.results.of_arm(arm.name)
+        off = [a for a in attempts if a.engaged is False]
+        probes = [p for a in attempts for p in a.probes if p.ok]
+        drafted = [n for p in probes if (n := value_of(p.counters.drafted)) is not None]
+        why = f"in {len(off)} of {len(attempts)} trials ({off[0].engaged_why})" if off else ""
+        return {
+            "speculation_reported": False if off else True if any(a.engaged for a in attempts) else None,
+            "drafted": sum(drafted) if drafted else None,
+            "not_engaged_why": why,
+            "context": _least([a.context_per_slot for a in attempts]),
+            "slots": _least([a.slots for a in attempts]),
+        }
+
+    def _outage(self, arm: Arm, point: Point, n_blocks: int) -> dict[str, Any]:
+        """Blocks out of memory while the baseline ran; and, where too few blocks are left for a verdict, what kept them away."""
+        baseline = self.spec.baseline.name
+        lost = [f for f in self._failures_at(point, arm.name) if f.trial not in self.results.attempts]
+        oom = {f.block for f in lost if f.oom} & self.results.by_block(baseline, point.key).keys()
+        if not lost:
+            lost = [f for f in self._failures_at(point, baseline) if f.trial not in self.results.attempts]
+        found: dict[str, Any] = {"oom_blocks": len(oom)}
+        failed_blocks = {f.block for f in lost}
+        if n_blocks < stats.MIN_BLOCKS and failed_blocks and (n_blocks == 0 or len(failed_blocks) >= 2):
+            found["failure"] = lost[-1].code
+            found["failure_sentence"] = (
+                f"{lost[-1].arm} failed in {len(failed_blocks)} block{'' if len(failed_blocks) == 1 else 's'}: {lost[-1].message}"
+            )
+        return found
+
+    def _failures_at(self, point: Point, *arms: str) -> list[TrialFailure]:
+        return [
+            f
+            for f in self.failures
+            if f.arm in arms and (f.trial not in self.results.trials or point.key in self.results.trials[f.trial].points)
+        ]
+
+    def _recommended(self, drafts: Sequence[_Draft], point: Point, lengths: Mapping[str, float]) -> str:
+        """Among keeps the fastest; those not shown worse by the margin are ties, broken by smaller bill, then shorter limit."""
+        keeps = {d.arm.name: d for d in drafts if d.verdict.word == "keep" and isinstance(d.input.speedup, Interval)}
+        if not keeps:
+            return ""
+        best = max(keeps.values(), key=_estimate)
+        ties = [best]
+        for other in keeps.values():
+            if other is not best:
+                behind = self._versus(other.arm, best.arm, point, lengths)
+                if not (isinstance(behind, Interval) and behind.low is not None and behind.low > 1 + self.spec.margin):
+                    ties.append(other)
+        bills = {d.arm.name: value_of(memory_bill(d.blocks)) for d in ties}
+        least = min((b for b in bills.values() if b is not None), default=None)
+        if least is not None:
+            ties = [d for d in ties if (bill := bills[d.arm.name]) is not None and bill <= least + _bill_tolerance(d)]
+        return min(ties, key=lambda d: (d.arm.draft_limit or math.inf, -_estimate(d))).arm.name
+
+    def _result(self, draft: _Draft, point: Point, p_holm: float | None, *, recommended: bool) -> ComparisonResult:
+        arm, baseline = draft.arm, self.spec.baseline
+        sides = {a.name: [*self.results.by_block(a.name, point.key).values()] for a in (baseline, arm)}
+        pooled = Pooled.of(arm.name, point.key, sides[arm.name])
+        pooled_baseline = Pooled.of(baseline.name, point.key, sides[baseline.name])
+        used = [b for b in draft.blocks if b.matched]
+        checks = list(draft.checks) if arm.control else [*draft.checks, integrity.holm(draft.input.speedup, p_holm)]
+        return ComparisonResult(
+            arm=arm.name,
+            mode=arm.mode,
+            draft_limit=arm.draft_limit,
+            point=point.key,
+            workload=point.workload,
+            concurrency=point.concurrency,
+            occupied_context=point.occupied_context,
+            temperature=point.sampling.temperature,
+            speedup=draft.input.speedup,
+            total_time=draft.total_time,
+            leave_one_prompt_out=stats.leave_one_prompt_out([b.seconds for b in used]),
+            block_values={b.block: stats.block_value(b.seconds) for b in used},
+            n_prompts=len({m.item for b in used for m in b.matched}),
+            n_pairs_dropped=sum(len(b.dropped) for b in draft.blocks),
+            p_holm=p_holm,
+            noise_floor=self.facts.noise_floor,
+            accepted_by_position=accepted_by_position(pooled),
+            memory_bill_bytes=memory_bill(draft.blocks),
+            context_lost_tokens=_lost(sides[baseline.name], sides[arm.name], "context_per_slot"),
+            slots_lost=_lost(sides[baseline.name], sides[arm.name], "slots"),
+            checks=checks,
+            verdict=draft.verdict,
+            recommended=recommended,
+            **side_numbers(draft.blocks, point.key, arm.name, baseline.name),
+            **speculation_numbers(pooled),
+            **cycle_numbers(pooled, pooled_baseline),
+        )
+
+
+def _job_checks(spec: ExperimentSpec, results: Results, facts: JobFacts) -> list[Check]:
+    found = [
+        integrity.evidence_hashes(facts.hashes_verified, facts.n_hashes, facts.hash_problem),
+        integrity.baseline_repeats(_greedy_answers(spec, results)),
+        integrity.noise_floor_known(facts.noise_floor),
+        integrity.shares_cores(facts.shares_cores),
+        integrity.warmup_settled(spec.warmup.requests),
+        *integrity.unmeasured(),
+    ]
+    return sorted(found, key=lambda check: check.kind != "hard")
+
+
+def _greedy_answers(spec: ExperimentSpec, results: Results) -> dict[str, list[str]]:
+    """Hashes of answers at temperature 0 of all arms of mode off, by point and prompt: seeds don't matter to them."""
+    greedy = {p.key for p in spec.points if p.sampling.temperature == 0}
+    answers: dict[str, list[str]] = {}
+    for arm in (a for a in spec.arms if a.mode == spec.baseline.mode):
+        for attempt in results.of_arm(arm.name):
+            for probe in attempt.probes:
+                if probe.point in greedy and probe.ok and not probe.warmup and probe.ids_sha256:
+                    answers.setdefault(f"{probe.point} {probe.item}", []).append(probe.ids_sha256)
+    return answers
+
+
+def _quality(blocks: Sequence[BlockPairs]) -> stats.PassDifference | Withheld:
+    """Task checks over distinct prompts; a prompt that was asked in several blocks counts once, with its mean."""
+    by_item: dict[str, list[tuple[bool, bool]]] = {}
+    for match in (m for b in blocks for m in b.matched):
+        if match.left.check_passed is not None and match.right.check_passed is not None:
+            by_item.setdefault(match.item, []).append((match.left.check_passed, match.right.check_passed))
+    shares = [(sum(left for left, _ in seen) / len(seen), sum(right for _, right in seen) / len(seen)) for seen in by_item.values()]
+    return stats.pass_difference(shares, QUALITY_TOLERANCE)
+
+
+def _is_shorter(short: Arm, long: Arm) -> bool:
+    """Whether the two differ in their limit only, and ``short`` has the shorter one."""
+    if short.draft_limit is None or long.draft_limit is None or short.draft_limit >= long.draft_limit:
+        return False
+    limits = {"name", "draft_limit", "draft_min"}
+    return short.model_dump(exclude=limits) == long.model_dump(exclude=limits)
+
+
+def _estimate(draft: _Draft) -> float:
+    return draft.input.speedup.estimate if isinstance(draft.input.speedup, Interval) else 0.0
+
+
+def _bill_tolerance(draft: _Draft) -> float:
+    """Bills closer than 1 % of the engine's own memory (or 1 MiB) are equal: samples of memory move by as much."""
+    peaks = [peak for b in draft.blocks if (peak := value_of(b.left.peak_memory_bytes)) is not None]
+    return max(2**20, 0.01 * min(peaks, default=0.0))
+
+
+def _least(values: Sequence[int | None]) -> int | None:
+    return min((v for v in values if v is not None), default=None)
+
+
+def _lost(baseline: Sequence[AttemptMeasurement], arm: Sequence[AttemptMeasurement], field: str) -> int | None:
+    has = [_least([getattr(a, field) for a in side]) for side in (baseline, arm)]
+    return None if has[0] is None or has[1] is None else has[0] - has[1]

@@ -1,0 +1,344 @@
+"""The integrity panel: each check with a plain sentence and what it rests on.
+
+A failed *hard* check makes a comparison invalid; a soft one warns. A check whose evidence was not measured says "not
+checked": it has neither passed nor failed, and is never hard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .keys import pair_key
+from .measurement import AttemptMeasurement, Check, Interval, ProbeMeasurement, Withheld, value_of
+from .pairs import BlockPairs, used_probes
+from .spec import is_model_drafter
+from .stats import Drift
+
+MOST_FAILED = 0.05  # share of probes, and of pairs dropped
+MOST_LATE = 0.01  # share of a client's events
+LENGTHS_HARD, LENGTHS_SOFT = 0.50, 0.10  # relative difference of mean answer lengths
+ALIVE = 0.05  # share of first positions accepted
+ALIVE_HARD_TEMPERATURE = 0.2
+FEW_PROMPTS = 8
+HOLM_P = 0.05
+NAMED = 10  # so many trials or probes are named in a check's evidence
+
+
+def passed(name: str, sentence: str, *, hard: bool = False, **evidence: Any) -> Check:
+    return Check(name=name, kind="hard" if hard else "soft", passed=True, sentence=sentence, evidence=evidence)
+
+
+def failed(name: str, sentence: str, *, hard: bool = False, **evidence: Any) -> Check:
+    return Check(name=name, kind="hard" if hard else "soft", passed=False, sentence=sentence, evidence=evidence)
+
+
+def not_checked(name: str, sentence: str, **evidence: Any) -> Check:
+    return Check(name=name, kind="soft", passed=False, not_checked=True, sentence=sentence, evidence=evidence)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What the checks of one comparison look at. ``failures``: "trial: message" of attempts that did not count."""
+
+    arm: str
+    mode: str
+    point: str
+    temperature: float
+    baseline_attempts: Sequence[AttemptMeasurement]
+    arm_attempts: Sequence[AttemptMeasurement]
+    blocks: Sequence[BlockPairs]
+    drift: Drift | Withheld
+    failures: Mapping[str, str]
+
+
+def checks(c: Compared) -> list[Check]:
+    """All checks of one comparison but Holm's, hard ones first."""
+    attempts = [*c.baseline_attempts, *c.arm_attempts]
+    probes = {_ref(a, p): p for a in attempts for p in a.probes if p.point == c.point and not p.warmup}
+    found = [
+        same_key({a.trial: a.pair_fields for a in attempts}),
+        counts_agree(probes),
+        no_cache_hits({ref: value_of(p.cache_hit_tokens) for ref, p in probes.items()}),
+        probe_failures(c.blocks),
+        client_lag(sum(a.n_late_events for a in attempts), sum(a.n_events for a in attempts)),
+        output_lengths([m.left for b in c.blocks for m in b.matched], [m.right for b in c.blocks for m in b.matched]),
+        drafter_alive(c.mode, c.temperature, used_probes(c.arm_attempts, c.point)),
+        host_drift(c.drift),
+        order_balance([b.position_difference for b in c.blocks if b.matched]),
+        few_prompts(len({m.item for b in c.blocks for m in b.matched})),
+        failed_trials(c.failures),
+        evidence_whole({a.trial: a.problems for a in attempts}),
+    ]
+    return sorted(found, key=lambda check: check.kind != "hard")
+
+
+def _ref(attempt: AttemptMeasurement, probe: ProbeMeasurement) -> str:
+    return f"{attempt.trial}/{probe.probe}"
+
+
+# --- hard ---
+
+
+def same_key(fields_by_trial: Mapping[str, Mapping[str, str]]) -> Check:
+    """Everything but speculation is equal in all trials of the ratio."""
+    name = "same comparison key"
+    if not fields_by_trial:
+        return not_checked(name, "no trial to compare")
+    keys = {trial: pair_key(fields) for trial, fields in fields_by_trial.items()}
+    if len(set(keys.values())) == 1:
+        return passed(name, "host, boot, build, files and settings are the same in all trials", hard=True, key=next(iter(keys.values())))
+    names = sorted({n for fields in fields_by_trial.values() for n in fields})
+    differing = {n: {trial: fields.get(n, "") for trial, fields in fields_by_trial.items()} for n in names}
+    differing = {n: by_trial for n, by_trial in differing.items() if len(set(by_trial.values())) > 1}
+    shown = "; ".join(f"{n}: {_two_values(by_trial)}" for n, by_trial in sorted(differing.items()))
+    return failed(name, f"trials differ in more than speculation: {shown}", hard=True, keys=keys, fields=sorted(differing))
+
+
+def _two_values(by_trial: Mapping[str, str]) -> str:
+    """The first two values that differ, each with a trial that has it."""
+    first: dict[str, str] = {}
+    for trial, value in by_trial.items():
+        first.setdefault(value, trial)
+    return " against ".join(f"{_short(value)} in {trial}" for value, trial in list(first.items())[:2])
+
+
+def _short(value: str) -> str:
+    return (value if len(value) <= 40 else f"{value[:39]}…") or "nothing"
+
+
+def counts_agree(probes: Mapping[str, ProbeMeasurement]) -> Check:
+    """Client and server count the same tokens in each answer, and the sources of the counters agree."""
+    name = "counts agree"
+    wrong = [ref for ref, p in probes.items() if p.failure == "counts_disagree" or _differ(p)]
+    if wrong:
+        first = probes[wrong[0]]
+        why = first.failure_message or f"client {value_of(first.completion_tokens):g}, server {value_of(first.server_tokens):g} tokens"
+        return failed(
+            name, f"{_n(wrong, 'probe')} counted differently by client and server, first {wrong[0]}: {why}", hard=True, probes=wrong[:NAMED]
+        )
+    compared = [ref for ref, p in probes.items() if value_of(p.completion_tokens) is not None and value_of(p.server_tokens) is not None]
+    if not compared:
+        return not_checked(name, "no probe has both the client's and the server's count")
+    return passed(name, f"client and server agree on the tokens of {len(compared)} of {len(probes)} probes", hard=True, n=len(compared))
+
+
+def _differ(p: ProbeMeasurement) -> bool:
+    client, server = value_of(p.completion_tokens), value_of(p.server_tokens)
+    return p.ok and client is not None and server is not None and client != server
+
+
+def no_cache_hits(hits: Mapping[str, float | None]) -> Check:
+    """``hits``: prompt tokens from the prefix cache by probe; None where the engine doesn't say."""
+    name = "no cache hits"
+    hit = {ref: n for ref, n in hits.items() if n}
+    if hit:
+        sentence = f"{sum(hit.values()):g} prompt tokens came from the prefix cache in {_n(hit, 'probe')} of a cold trial"
+        return failed(name, sentence, hard=True, probes=dict(list(hit.items())[:NAMED]))
+    known = [ref for ref, n in hits.items() if n is not None]
+    if not known:
+        return not_checked(name, "the engine does not say what came from its prefix cache")
+    return passed(name, f"no prompt token came from the prefix cache in {_n(known, 'probe')}", hard=True, n=len(known))
+
+
+def probe_failures(blocks: Sequence[BlockPairs]) -> Check:
+    """At most 5 % of an arm's probes fail, not in one arm only, and at most 5 % of pairs are dropped."""
+    name = "probe failures"
+    planned = sum(b.n_planned for b in blocks)
+    if not planned:
+        return not_checked(name, "no block has both arms")
+    left = [ref for b in blocks for ref in b.left_failed]
+    right = [ref for b in blocks for ref in b.right_failed]
+    dropped = {f"block {b.block}: {item}": why for b in blocks for item, why in b.dropped.items()}
+    faults = [
+        f"{_n(refs, 'probe')} of {planned} failed in the {who} ({len(refs) / planned:.0%}{', and none in the other' if not others else ''})"
+        for who, refs, others in (("baseline", left, right), ("arm", right, left))
+        if refs and (not others or len(refs) / planned > MOST_FAILED)
+    ]
+    if len(dropped) / planned > MOST_FAILED and not faults:
+        faults.append(f"{_n(dropped, 'pair')} of {planned} dropped ({len(dropped) / planned:.0%}), first {next(iter(dropped.items()))}")
+    evidence = {"baseline": left[:NAMED], "arm": right[:NAMED], "dropped": dict(list(dropped.items())[:NAMED]), "n_planned": planned}
+    if faults:
+        return failed(name, "; ".join(faults), hard=True, **evidence)
+    return passed(
+        name, f"{len(left) + len(right)} of {2 * planned} probes failed, {len(dropped)} of {planned} pairs dropped", hard=True, **evidence
+    )
+
+
+def client_lag(n_late: int, n_events: int) -> Check:
+    """At most 1 % of the events were read late by the client."""
+    name = "client lag"
+    if not n_events:
+        return not_checked(name, "the client could not tell when it read late")
+    share = n_late / n_events
+    sentence = f"the client read {n_late} of {n_events} events late ({share:.1%})"
+    return (failed if share > MOST_LATE else passed)(name, sentence, hard=True, n_late=n_late, n_events=n_events)
+
+
+def output_lengths(baseline: Sequence[ProbeMeasurement], arm: Sequence[ProbeMeasurement]) -> Check:
+    """Mean answer lengths over matched prompts: hard over 50 % apart, soft from 10 %."""
+    name = "output lengths"
+    lengths = [[n for p in side if (n := value_of(p.completion_tokens)) is not None] for side in (baseline, arm)]
+    if not lengths[0] or not lengths[1]:
+        return not_checked(name, "no matched prompt has its length counted in both arms")
+    means = [sum(side) / len(side) for side in lengths]
+    return length_check(*means)
+
+
+def length_check(baseline_mean: float, arm_mean: float) -> Check:
+    name = "output lengths"
+    difference = abs(arm_mean - baseline_mean) / baseline_mean
+    sentence = f"answers have {baseline_mean:.1f} tokens on average in the baseline and {arm_mean:.1f} in the arm ({difference:.0%} apart)"
+    if difference > LENGTHS_HARD:
+        return failed(name, sentence, hard=True, baseline=baseline_mean, arm=arm_mean)
+    if difference >= LENGTHS_SOFT:
+        return failed(name, sentence, baseline=baseline_mean, arm=arm_mean)
+    return passed(name, sentence, hard=True, baseline=baseline_mean, arm=arm_mean)
+
+
+def drafter_alive(mode: str, temperature: float, probes: Sequence[ProbeMeasurement]) -> Check:
+    """The helper's first proposal is accepted in at least 5 % of the steps that had one."""
+    name = "drafter alive"
+    steps = accepted = 0.0
+    for probe in probes:
+        n = value_of(probe.counters.verify_steps)
+        positions = probe.counters.accepted_by_position
+        if n is None or isinstance(positions, Withheld):
+            continue
+        steps += n
+        accepted += positions[0] if positions else 0
+    if not steps:
+        return not_checked(name, "no step with a draft was counted by position")
+    share = accepted / steps
+    hard = is_model_drafter(mode) and temperature <= ALIVE_HARD_TEMPERATURE
+    sentence = f"the first drafted token was accepted in {accepted:g} of {steps:g} steps ({share:.0%})"
+    return (failed if share < ALIVE else passed)(name, sentence, hard=hard, accepted=accepted, steps=steps)
+
+
+# --- soft ---
+
+
+def host_drift(drift: Drift | Withheld) -> Check:
+    name = "drift"
+    if isinstance(drift, Withheld):
+        return not_checked(name, f"whether the host drifts inside a block: {drift.withheld}")
+    evidence: dict[str, Any] = {"slope_per_position": drift.slope, "p": drift.p, "shift": drift.shift}
+    if drift.flagged:
+        sentence = (
+            f"the result moves with the place in the block (p = {drift.p:.3f}): the speed-up shown is the regression's at equal places"
+        )
+        return failed(name, sentence, **evidence)
+    return passed(name, f"the result does not move with the place in the block (p = {drift.p:.2f})", **evidence)
+
+
+def order_balance(position_differences: Sequence[int]) -> Check:
+    name = "order balance"
+    if not position_differences:
+        return not_checked(name, "no block has both arms")
+    after = sum(d > 0 for d in position_differences)
+    before = len(position_differences) - after
+    sentence = f"the arm ran before the baseline in {before} blocks and after it in {after}"
+    return (failed if abs(before - after) > 1 else passed)(name, sentence, before=before, after=after)
+
+
+def few_prompts(n: int) -> Check:
+    name = "distinct prompts"
+    if n < FEW_PROMPTS:
+        return failed(name, f"these prompts only: {n} distinct ones, a claim on this kind of work needs {FEW_PROMPTS}", n=n)
+    return passed(name, f"{n} distinct prompts", n=n)
+
+
+def failed_trials(failures: Mapping[str, str]) -> Check:
+    name = "failed trials"
+    if not failures:
+        return passed(name, "every trial of the two arms has an attempt that counts, at the first try")
+    trial, why = next(iter(failures.items()))
+    return failed(name, f"{_n(failures, 'trial')} failed at least once, first {trial}: {why}", trials=dict(list(failures.items())[:NAMED]))
+
+
+def evidence_whole(problems: Mapping[str, Sequence[str]]) -> Check:
+    name = "evidence whole"
+    broken = {trial: list(found) for trial, found in problems.items() if found}
+    if not broken:
+        return passed(name, "all evidence files are there and readable")
+    trial, found = next(iter(broken.items()))
+    return failed(name, f"evidence of {_n(broken, 'trial')} is missing or unreadable, first {trial}: {found[0]}", trials=broken)
+
+
+def holm(speedup: Interval | Withheld, p_holm: float | None) -> Check:
+    """Warns where the interval excludes 1 and the p adjusted for the arms of the point does not."""
+    name = "Holm"
+    if p_holm is None or not isinstance(speedup, Interval) or speedup.low is None or speedup.high is None:
+        return not_checked(name, "no p without 3 blocks")
+    if (speedup.low > 1 or speedup.high < 1) and p_holm >= HOLM_P:
+        return failed(
+            name,
+            f"the interval excludes 1, but among the arms of this point such a result may be chance (adjusted p = {p_holm:.3f})",
+            p=p_holm,
+        )
+    return passed(name, f"adjusted for the arms of this point p = {p_holm:.3f}", p=p_holm)
+
+
+# --- of the job as a whole ---
+
+
+def evidence_hashes(verified: bool | None, n: int, problem: str) -> Check:
+    name = "evidence hashes"
+    if verified is None:
+        return not_checked(name, "hashes of the evidence were not computed again")
+    if not verified:
+        return failed(name, problem or "a file of the evidence does not have the hash that it was announced with", hard=True, n=n)
+    return passed(name, f"{n} files of evidence have the hashes that they were announced with", hard=True, n=n)
+
+
+def noise_floor_known(noise_floor: float | None) -> Check:
+    name = "A/A known"
+    if noise_floor is None:
+        return failed(name, "this host's noise floor is unknown (no baseline-against-baseline runs yet); it is taken as 0")
+    return passed(name, f"this host's noise floor is {noise_floor:.1%}", noise_floor=noise_floor)
+
+
+def shares_cores(shares: bool) -> Check:
+    name = "engine has its cores"
+    if shares:
+        return failed(name, "the engine shares cores with the server that collects its results")
+    return passed(name, "no part of the service runs on the engine's machine")
+
+
+def warmup_settled(n_requests: int) -> Check:
+    return not_checked(
+        "warm-up settled", f"one fixed warm-up of {n_requests} request{'' if n_requests == 1 else 's'}, settling not checked"
+    )
+
+
+def baseline_repeats(answers: Mapping[str, Sequence[str]]) -> Check:
+    """``answers``: hashes of the ids of greedy answers of mode off, by prompt, where there is more than one.
+
+    Equal repeats pass. Unequal ones don't fail: without log-probabilities a near-tie can't be told from a wrong answer.
+    """
+    name = "baseline agrees with itself"
+    repeated = {prompt: hashes for prompt, hashes in answers.items() if len(hashes) > 1}
+    if not repeated:
+        return not_checked(name, "no greedy prompt was answered twice without speculation")
+    unequal = [prompt for prompt, hashes in repeated.items() if len(set(hashes)) > 1]
+    if unequal:
+        sentence = (
+            f"{len(unequal)} of {len(repeated)} greedy answers without speculation differ between starts; near-ties are not told apart"
+        )
+        return not_checked(name, sentence, prompts=unequal[:NAMED])
+    return passed(name, f"{len(repeated)} greedy prompts were answered alike in all starts without speculation", hard=True, n=len(repeated))
+
+
+def unmeasured() -> list[Check]:
+    """Checks of a fair comparison for which nothing is measured yet."""
+    return [
+        not_checked("throttling", "throttle reasons are not recorded"),
+        not_checked("another process on the device", "other processes' use of the device is not recorded"),
+        not_checked("memory placed as asked", "spilled memory is not recorded, and layers placed are not compared with those asked for"),
+        not_checked("clock spread", "clocks are not compared between trials"),
+    ]
+
+
+def _n(things: Any, noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
