@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import select
 import signal
@@ -92,6 +93,7 @@ def start(service: Service) -> dict[str, Any]:
     import django
 
     django.setup()
+    logging.getLogger().setLevel(logging.WARNING)  # the parts write logs of their own
     command("migrate", interactive=False, verbosity=0)
     collect_static(service.home, lambda: command("collectstatic", interactive=False, clear=True, verbosity=0) and None)
     step("database and broker", began)
