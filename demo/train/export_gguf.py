@@ -15,7 +15,6 @@ from typing import Any
 
 import gguf
 import numpy as np
-from safetensors.numpy import load_file
 
 Q8_0 = gguf.GGMLQuantizationType.Q8_0
 END_OF_TEXT = "<|endoftext|>"
@@ -90,6 +89,8 @@ def main() -> None:
     parser.add_argument("tokenizer", type=Path)
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
+    from safetensors.numpy import load_file  # only here: the rest is tested without it
+
     config = json.loads((given.model / "config.json").read_text())
     writer = gguf.GGUFWriter(given.out, "llama")
     write_shape(writer, config, given.model.name)

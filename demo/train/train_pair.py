@@ -3,8 +3,8 @@
     python -m venv WORK/venv && WORK/venv/bin/pip install torch transformers tokenizers safetensors
     WORK/venv/bin/python demo/train/train_pair.py WORK --target-seconds 1200 --draft-seconds 600
 
-Needs PyTorch, which is no dependency of this project, and the text of prepare_text.py in WORK. Trains a tokenizer of 2048
-entries unless WORK holds one. A run limited by time can't be repeated bit for bit: the files in demo/models are the truth.
+Needs PyTorch, which is no dependency of this project, and the text of prepare_text.py in WORK. Copy
+demo/models/tokenizer.json to WORK to keep the vocabulary; else one of 2048 entries is trained. A run limited by time can't be repeated bit for bit: the files in demo/models are the truth.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""How the demo models were made; needs PyTorch, which is no dependency of this project."""
