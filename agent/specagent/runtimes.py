@@ -103,7 +103,7 @@ def _libraries(executable: Path, env: Mapping[str, str]) -> tuple[dict[str, Path
     own: dict[str, Path] = {}
     missing = []
     for line in answer.stdout.splitlines():
-        m = re.match(r"\s*(\S+) => (not found|\S+)", line)
+        m = re.match(r"\s*(\S+) => (not found|.+?)(?: \(0x[0-9a-f]+\))?$", line)  # a path may hold spaces
         if not m:
             continue
         if m[2] == "not found":
