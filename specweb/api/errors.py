@@ -49,7 +49,8 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
     body, status = _body_and_status(error)
     if status >= 500:
         log.error("%s failed", context.get("request"), exc_info=error)
-    return Response({"error": body.model_dump(mode="json")}, status=status)
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    return Response({"error": body.model_dump(mode="json")}, status=status, headers=headers)
 
 
 def _body_and_status(error: Exception) -> tuple[ErrorBody, int]:
