@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -28,7 +28,6 @@ from .records import (
     Manifest,
     MetricsSnapshot,
     Sample,
-    StreamEvent,
     StreamRecord,
     TextRecord,
 )
@@ -191,7 +190,7 @@ def _logged(requests: list[LogRequest], records: Sequence[StreamRecord]) -> dict
 
 def _probe(record: StreamRecord, line: int, counts: ProbeCounts, item: Item | None, text: TextRecord | None, mode: str) -> ProbeMeasurement:
     failure, message = _failure(record, counts, mode)
-    times = _Times(record, line)
+    times = probe_times(record, line)
     passed, note = _check(item, text, counts.finish_reason) if not failure else (None, "not judged: the request failed")
     return ProbeMeasurement(
         probe=record.probe,
@@ -209,12 +208,12 @@ def _probe(record: StreamRecord, line: int, counts: ProbeCounts, item: Item | No
         server_tokens=counts.server_tokens,
         cache_hit_tokens=counts.cache_hit_tokens,
         n_events=len(record.events),
-        n_chunks=len(times.chunks),
+        n_chunks=times.n_chunks,
         n_first=times.n_first,
-        ttft_any_s=times.ttft(("content", "reasoning", "final")),
-        ttft_content_s=times.ttft(("content", "final")),
-        e2e_s=times.e2e(),
-        decode_tokens_per_s=times.decode_rate(),
+        ttft_any_s=times.ttft_any_s,
+        ttft_content_s=times.ttft_content_s,
+        e2e_s=times.e2e_s,
+        decode_tokens_per_s=times.decode_tokens_per_s,
         speculation_reported=counts.speculation_reported,
         counters=counts.counters,
         ids_sha256=record.ids_sha256,
@@ -246,47 +245,56 @@ def _check(item: Item | None, text: TextRecord | None, finish_reason: str) -> tu
     return judged.passed, judged.note
 
 
-class _Times:
-    """Durations of one request, from the arrivals of the events that bear tokens."""
+class Times(NamedTuple):
+    """Durations of one request in seconds, and what arrived first."""
 
-    def __init__(self, record: StreamRecord, line: int) -> None:
-        self.record, self.line = record, line
-        self.bearing = [e for e in record.events if e.tokens > 0 or e.uncounted]
-        self.chunks: list[list[StreamEvent]] = []
-        for event in self.bearing:
-            if self.chunks and event.at_s - self.chunks[-1][0].at_s <= CHUNK_S + _ROUNDING_S:
-                self.chunks[-1].append(event)
-            else:
-                self.chunks.append([event])
-        self.n_first = sum(e.tokens for e in self.chunks[0]) if self.chunks else 0
+    n_chunks: int
+    n_first: int
+    ttft_any_s: Maybe
+    ttft_content_s: Maybe
+    e2e_s: Maybe
+    decode_tokens_per_s: Maybe
 
-    def number(self, value: float, field: str) -> Number:
-        return Number(value=value, source=Source(file=RECORDS, line=self.line, field=field))
 
-    def ttft(self, kinds: tuple[str, ...]) -> Maybe:
-        first = next((e for e in self.bearing if e.kind in kinds), None)
-        return self.number(first.at_s - self.record.sent_at_s, "events[].at_s − sent_at_s") if first else self._none()
+def probe_times(record: StreamRecord, line: int) -> Times:
+    """From the arrivals of the events that bear tokens; a chunk is what arrives within 1 ms of its first event."""
+    bearing = [e for e in record.events if e.tokens > 0 or e.uncounted]
+    if not bearing:
+        nothing = _no_arrivals(record)
+        return Times(0, 0, nothing, nothing, nothing, nothing)
+    starts = [bearing[0].at_s]
+    for event in bearing:
+        if event.at_s - starts[-1] > CHUNK_S + _ROUNDING_S:
+            starts.append(event.at_s)
+    n_first = sum(e.tokens for e in bearing if len(starts) == 1 or e.at_s < starts[1])
+    content = next((e for e in bearing if e.kind != "reasoning"), None)
 
-    def e2e(self) -> Maybe:
-        return (
-            self.number(self.bearing[-1].at_s - self.record.sent_at_s, "last events[].at_s − sent_at_s") if self.bearing else self._none()
-        )
+    def number(value: float, field: str) -> Number:
+        return Number(value=value, source=Source(file=RECORDS, line=line, field=field))
 
-    def decode_rate(self) -> Maybe:
-        if not self.bearing:
-            return self._none()
-        if any(e.uncounted for e in self.bearing):
-            return Withheld(withheld="tokens of the first chunk are not known", reason_code="no_client_count")
-        if len(self.chunks) < 2:
-            return Withheld(withheld="one arrival: no speed can be told from it", reason_code="one_arrival")
-        tokens = sum(e.tokens for e in self.bearing) - self.n_first
-        seconds = self.bearing[-1].at_s - self.bearing[0].at_s
-        return self.number(tokens / seconds, "tokens after the first chunk ÷ seconds after it")
+    first, last = bearing[0].at_s, bearing[-1].at_s
+    if any(e.uncounted for e in bearing):
+        rate: Maybe = Withheld(withheld="tokens of the first chunk are not known", reason_code="no_client_count")
+    elif len(starts) < 2:
+        rate = Withheld(withheld="one arrival: no speed can be told from it", reason_code="one_arrival")
+    else:
+        rate = number((sum(e.tokens for e in bearing) - n_first) / (last - first), "tokens after the first chunk ÷ seconds after it")
+    return Times(
+        n_chunks=len(starts),
+        n_first=n_first,
+        ttft_any_s=number(first - record.sent_at_s, "first events[].at_s − sent_at_s"),
+        ttft_content_s=number(content.at_s - record.sent_at_s, "first content events[].at_s − sent_at_s")
+        if content
+        else Withheld(withheld="the answer has no content beside its reasoning", reason_code="no_content"),
+        e2e_s=number(last - record.sent_at_s, "last events[].at_s − sent_at_s"),
+        decode_tokens_per_s=rate,
+    )
 
-    def _none(self) -> Withheld:
-        if (self.record.final.get("tokens_predicted") or 0) > 0:
-            return Withheld(withheld="the engine didn't say which events bear tokens", reason_code="no_client_count")
-        return Withheld(withheld="no token came", reason_code="no_tokens")
+
+def _no_arrivals(record: StreamRecord) -> Withheld:
+    if (record.final.get("tokens_predicted") or 0) > 0:
+        return Withheld(withheld="the engine didn't say which events bear tokens", reason_code="no_client_count")
+    return Withheld(withheld="no token came", reason_code="no_tokens")
 
 
 def _engagement(

@@ -68,6 +68,7 @@ def cycles(record: StreamRecord) -> list[Cycle] | None:
     """The request's decoding steps in order; None if the stream has no per-token timings."""
     found: list[Cycle] = []
     n, ms, draft_n, accepted = 1, None, 0, 0
+    began_ms = 0.0  # the engine's clock starts with the prefill's token, for which it reports a floor of 0.001
     for event in record.events:
         if event.predicted_n is None or event.predicted_ms is None:
             continue
@@ -78,7 +79,8 @@ def cycles(record: StreamRecord) -> list[Cycle] | None:
         if event.predicted_ms != ms:
             now_draft, now_accepted = event.draft_n or draft_n, event.draft_n_accepted or accepted
             fused = grown > 1
-            found.append(Cycle(now_draft - draft_n, now_accepted - accepted, grown, event.predicted_ms - (ms or 0.0), fused))
+            found.append(Cycle(now_draft - draft_n, now_accepted - accepted, grown, event.predicted_ms - began_ms, fused))
+            began_ms = event.predicted_ms
             draft_n, accepted = now_draft, now_accepted
         elif grown and found:
             found[-1] = found[-1]._replace(emitted=found[-1].emitted + grown)

@@ -41,13 +41,14 @@ _FAULTS: tuple[_Fault, ...] = (
     _fault(PortUnavailable, r"couldn'?t bind (to server|HTTP server) socket|address already in use"),
     _fault(VocabMismatch, r"draft model vocab .*must match"),
     _fault(VocabMismatch, r"target and draft vocabs? are not compatible|draft model .*not compatible with the target model"),
-    _fault(HeadMissing, r"model doesn'?t contain (MTP|EAGLE\w*) layers|failed to create MTP context"),
+    _fault(HeadMissing, r"model doesn'?t contain (MTP|EAGLE\w*) layers"),
     _fault(
         EngineOutOfMemory,
         r"out of memory|insufficient memory|std::bad_alloc|failed to allocate(?!.*pinned)|cannot allocate memory|ErrorOutOf(Device|Host)Memory"
         r"|unable to allocate|not enough (device |host )?memory|cudaMalloc failed|hipMalloc failed",
         _MEMORY_REMEDY,
     ),
+    _fault(HeadMissing, r"failed to create MTP context"),  # after memory, for want of which it fails too
     _fault(ModelFileMissing, r"failed to open GGUF file|(model|gguf).*No such file or directory"),
 )
 #: A failure that fits no kind is told by the first of these lines.

@@ -108,7 +108,7 @@ def _event(at_s: float, message: dict[str, Any], text: str, ids: list[int], kind
         at_s=at_s,
         tokens=tokens,
         without_id=without_id,
-        uncounted=now is None and not ids and bool(text) and kind != "final",
+        uncounted=now is None and not ids and bool(text),
         kind=kind,
         predicted_n=timings.get("predicted_n"),
         predicted_ms=timings.get("predicted_ms"),
