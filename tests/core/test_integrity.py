@@ -1,0 +1,190 @@
+"""Each check of the integrity panel at its boundary, and what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from speccore import integrity, stats
+from speccore.measurement import Check, Interval, ProbeMeasurement, Withheld
+from speccore.pairs import Results, pair_blocks
+from speccore.protocol import ProbePlan
+
+from tests.core.made import DRAFT, attempts, counters, number, planned, probe, spec_of, workload
+
+POINT = "count/c1/ctx0/t0"
+
+
+def of(check: Check) -> tuple[str, str]:
+    assert check.sentence
+    return check.kind, check.state
+
+
+def one(seconds: float = 2.0, **more: Any) -> ProbeMeasurement:
+    return probe(ProbePlan(id="p#1", point=POINT, item="i", seed=1), seconds, **more)
+
+
+def test_same_key_names_what_differs() -> None:
+    same = {"runtime_hash": "aa", "boot_id": "b"}
+    assert of(integrity.same_key({"b1-off": same, "b1-arm": dict(same)})) == ("hard", "passed")
+    check = integrity.same_key({"b1-off": same, "b1-arm": same | {"runtime_hash": "bb"}, "b2-arm": same})
+    assert of(check) == ("hard", "failed")
+    assert check.sentence == "trials differ in more than speculation: runtime_hash: aa in b1-off against bb in b1-arm"
+    assert check.evidence["fields"] == ["runtime_hash"]
+    assert of(integrity.same_key({"b1-off": same, "b1-arm": {"runtime_hash": "aa"}})) == ("hard", "failed")
+    assert of(integrity.same_key({})) == ("soft", "not checked")
+
+
+def test_counts_of_client_and_server() -> None:
+    good, other = one(), one(server_tokens=number(65))
+    disagreeing = one(ok=False, failure="counts_disagree", failure_message="drafted: 3 by stream; 4 by log")
+    unknown = one(server_tokens=number(None))
+    assert of(integrity.counts_agree({"a": good})) == ("hard", "passed")
+    assert of(integrity.counts_agree({"a": good, "b": other})) == ("hard", "failed")
+    assert "client 64, server 65" in integrity.counts_agree({"b": other}).sentence
+    assert "drafted: 3 by stream" in integrity.counts_agree({"a": good, "b": disagreeing}).sentence
+    assert of(integrity.counts_agree({"a": unknown})) == ("soft", "not checked")
+
+
+def test_one_cached_token_is_too_many() -> None:
+    assert of(integrity.no_cache_hits({"a": 0, "b": 0})) == ("hard", "passed")
+    assert of(integrity.no_cache_hits({"a": 0, "b": 1})) == ("hard", "failed")
+    assert of(integrity.no_cache_hits({"a": None})) == ("soft", "not checked")
+    assert "in 1 probe" in integrity.no_cache_hits({"a": 0, "b": None}).sentence
+
+
+def test_client_lag_over_one_percent() -> None:
+    assert of(integrity.client_lag(1, 100)) == ("hard", "passed")
+    assert of(integrity.client_lag(2, 100)) == ("hard", "failed")
+    assert of(integrity.client_lag(0, 0)) == ("soft", "not checked")
+
+
+@pytest.mark.parametrize(
+    ("arm", "expected"),
+    [(100, ("hard", "passed")), (109.9, ("hard", "passed")), (110, ("soft", "failed")), (90, ("soft", "failed")), (150, ("soft", "failed"))]
+    + [(150.1, ("hard", "failed")), (49.9, ("hard", "failed"))],
+)
+def test_output_lengths(arm: float, expected: tuple[str, str]) -> None:
+    assert of(integrity.length_check(100, arm)) == expected
+
+
+def test_output_lengths_need_matched_prompts() -> None:
+    assert of(integrity.output_lengths([], [])) == ("soft", "not checked")
+    assert of(integrity.output_lengths([one(tokens=64)], [one(tokens=128)])) == ("hard", "failed")
+
+
+@pytest.mark.parametrize(
+    ("mode", "temperature", "first", "expected"),
+    [
+        ("draft", 0.0, 5, ("hard", "passed")),
+        ("draft", 0.0, 4, ("hard", "failed")),
+        ("mtp", 0.2, 4, ("hard", "failed")),
+        ("draft", 0.21, 4, ("soft", "failed")),
+        ("ngram-simple", 0.0, 4, ("soft", "failed")),
+    ],
+)
+def test_drafter_alive(mode: str, temperature: float, first: int, expected: tuple[str, str]) -> None:
+    probes = [one(counters=counters(verify_steps=60, accepted_by_position=[first, 0])), one(counters=counters(verify_steps=40, accepted_by_position=[0]))]
+    assert of(integrity.drafter_alive(mode, temperature, probes)) == expected
+
+
+def test_a_drafter_that_drafted_nothing_is_not_called_dead() -> None:
+    nothing = one(counters=counters(verify_steps=0, accepted_by_position=[]))
+    assert of(integrity.drafter_alive("draft", 0, [nothing])) == ("soft", "not checked")
+    assert of(integrity.drafter_alive("draft", 0, [one(counters=counters(verify_steps=9))])) == ("soft", "not checked")
+    assert of(integrity.drafter_alive("draft", 0, [one(counters=DRAFT)])) == ("hard", "passed")
+
+
+def failing(left: set[str], right: set[str], *, blocks: int = 10, probes: int = 4) -> Check:
+    """The check when the named probes (block/number) fail in the baseline or in the arm, of 40 in each."""
+    spec = spec_of(points=[{"workload": "count", "probes": probes}], blocks=blocks)
+    plan = planned(spec, count=workload(n=100))
+
+    def change(trial: Any, p: ProbePlan) -> dict[str, Any]:
+        bad = f"{trial.block}/{p.id.rsplit('#')[1]}" in (left if trial.arm == "off" else right)
+        return {"ok": False, "failure": "probe_failed", "failure_message": "broken"} if bad else {}
+
+    results = Results(plan, attempts(spec, plan, {"off": 1.0, "draft-4": 2.0}, change=change))
+    lengths = {p.item: 64.0 for t in plan.trials for p in t.probes}
+    return integrity.probe_failures(pair_blocks(results, POINT, "off", "draft-4", lengths))
+
+
+def test_probe_failures() -> None:
+    assert of(failing(set(), set())) == ("hard", "passed")
+    one_each = failing({"1/1"}, {"1/1"})
+    assert of(one_each) == ("hard", "passed")  # 2.5 % in both, one pair of 40 dropped
+    assert one_each.sentence == "2 of 80 probes failed, 1 of 40 pairs dropped"
+    only_arm = failing(set(), {"1/1"})
+    assert of(only_arm) == ("hard", "failed")
+    assert only_arm.sentence == "1 probe of 40 failed in the arm (2%, and none in the other)"
+    assert of(failing({"1/1"}, set())) == ("hard", "failed")
+    assert of(failing({"1/1", "2/1"}, {"1/1", "2/1"})) == ("hard", "passed")  # 5 % exactly
+    assert of(failing({"1/1", "2/1", "3/1"}, {"1/1"})) == ("hard", "failed")  # 7.5 % in one
+    dropped = failing({"1/1", "2/1"}, {"3/1", "4/1"})  # 5 % in each, but four pairs of 40
+    assert of(dropped) == ("hard", "failed")
+    assert "4 pairs of 40 dropped (10%)" in dropped.sentence
+    assert of(integrity.probe_failures([])) == ("soft", "not checked")
+
+
+def test_one_failure_of_ten_is_ten_percent() -> None:
+    assert of(failing({"1/1"}, {"1/1"}, blocks=5, probes=2)) == ("hard", "failed")
+
+
+def test_drift_is_told_with_its_p() -> None:
+    x = [-3, 2, 1, -1, 2, 3]
+    flagged = integrity.host_drift(stats.drift([0.2 - 0.05 * d + 0.001 * i for i, d in enumerate(x)], x, 0.03))
+    assert of(flagged) == ("soft", "failed")
+    assert "regression" in flagged.sentence
+    assert of(integrity.host_drift(stats.drift([0.2, 0.21, 0.2, 0.19, 0.2, 0.21], x, 0.03))) == ("soft", "passed")
+    assert of(integrity.host_drift(Withheld(withheld="needs 4 blocks, has 3"))) == ("soft", "not checked")
+
+
+def test_order_balance_of_the_blocks_that_count() -> None:
+    assert of(integrity.order_balance([1, -1, 2])) == ("soft", "passed")
+    assert of(integrity.order_balance([1, 1, -1, 2])) == ("soft", "failed")
+    assert of(integrity.order_balance([])) == ("soft", "not checked")
+
+
+def test_few_prompts_speak_for_themselves_only() -> None:
+    assert of(integrity.few_prompts(8)) == ("soft", "passed")
+    check = integrity.few_prompts(7)
+    assert of(check) == ("soft", "failed")
+    assert check.sentence.startswith("these prompts only: 7")
+
+
+def test_holm_warns_only_where_an_interval_claims_something() -> None:
+    claims, nothing = Interval(estimate=1.2, low=1.1, high=1.3, n_blocks=5), Interval(estimate=1.0, low=0.9, high=1.1, n_blocks=5)
+    assert of(integrity.holm(claims, 0.049)) == ("soft", "passed")
+    assert of(integrity.holm(claims, 0.05)) == ("soft", "failed")
+    assert of(integrity.holm(nothing, 0.9)) == ("soft", "passed")
+    assert of(integrity.holm(claims, None)) == ("soft", "not checked")
+
+
+def test_checks_of_the_job() -> None:
+    assert of(integrity.evidence_hashes(True, 8, "")) == ("hard", "passed")
+    assert of(integrity.evidence_hashes(False, 8, "server.log of b1-off differs")) == ("hard", "failed")
+    assert of(integrity.evidence_hashes(None, 8, "")) == ("soft", "not checked")
+    assert of(integrity.noise_floor_known(None)) == ("soft", "failed")
+    assert of(integrity.noise_floor_known(0.02)) == ("soft", "passed")
+    assert of(integrity.shares_cores(True)) == ("soft", "failed")
+    assert of(integrity.shares_cores(False)) == ("soft", "passed")
+    assert of(integrity.warmup_settled(1)) == ("soft", "not checked")
+    assert integrity.warmup_settled(1).sentence == "one fixed warm-up of 1 request, settling not checked"
+    assert {c.state for c in integrity.unmeasured()} == {"not checked"}
+
+
+def test_a_baseline_is_compared_with_itself_where_it_answered_twice() -> None:
+    assert of(integrity.baseline_repeats({"a": ["x", "x"], "b": ["y"]})) == ("hard", "passed")
+    assert of(integrity.baseline_repeats({"a": ["x"]})) == ("soft", "not checked")
+    differing = integrity.baseline_repeats({"a": ["x", "z"], "b": ["y", "y"]})
+    assert of(differing) == ("soft", "not checked")
+    assert "1 of 2 greedy answers" in differing.sentence
+
+
+def test_failed_trials_and_broken_evidence_are_told() -> None:
+    assert of(integrity.failed_trials({})) == ("soft", "passed")
+    assert integrity.failed_trials({"b1-arm": "died"}).sentence == "1 trial failed at least once, first b1-arm: died"
+    assert of(integrity.evidence_whole({"b1-off": []})) == ("soft", "passed")
+    broken = integrity.evidence_whole({"b1-off": [], "b2-off": ["samples.jsonl is missing"]})
+    assert of(broken) == ("soft", "failed")
+    assert "b2-off: samples.jsonl is missing" in broken.sentence
