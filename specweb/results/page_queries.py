@@ -31,7 +31,7 @@ def experiments_shown(user: Viewer, start: int, n: int) -> list[Experiment]:
 
 def latest_answers(job_ids: Sequence[UUID]) -> dict[UUID, list[dict[str, Any]]]:
     """Job → the answers of its newest analysis; the rest of the analysis stays in the database (1 statement)."""
-    rows = Analysis.objects.filter(job__in=job_ids).order_by("job", "-id").distinct("job").values_list("job_id", "numbers__answers")
+    rows = Analysis.objects.filter(job__in=job_ids).order_by("job_id", "-id").distinct("job_id").values_list("job_id", "numbers__answers")
     return {job_id: answers or [] for job_id, answers in rows}
 
 

@@ -13,7 +13,7 @@ from tests.worlds import World, make_world
 
 
 @pytest.fixture(autouse=True)
-def _evidence_folder(tmp_path: Path) -> Iterator[None]:
+def evidence_folder(tmp_path: Path) -> Iterator[None]:
     with override_settings(SPECWEB_EVIDENCE_DIR=tmp_path / "evidence"):
         yield
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
 from django.db import DatabaseError, transaction
 from speccore.compare import JobFacts, TrialFailure, analyse_job
-from speccore.errors import ErrorBody, HashMismatch, ServerError
+from speccore.errors import EngineOutOfMemory, ErrorBody, HashMismatch, ServerError
 from speccore.jobstate import JobState
-from speccore.measurement import AttemptMeasurement, ComparisonResult, Interval, JobAnalysis
+from speccore.measurement import ComparisonResult, Interval, JobAnalysis
 from speccore.protocol import JobPlan
 from uuid_utils.compat import uuid7
 
 from specweb.experiments.models import Job
 from specweb.experiments.services.jobs import fail_job, move_job
 from specweb.experiments.text import without_nul
-from specweb.results.models import Analysis, Attempt, AttemptState, Comparison, EvidenceFile, Trial
+from specweb.results.models import Analysis, Attempt, Comparison, EvidenceFile
 from specweb.results.queries import error_of, unparsed_attempts
 
 from .parsing import workloads_of
@@ -78,48 +77,41 @@ def _due(job: Job, *, again: bool) -> bool:
 
 def analyse(job: Job) -> JobAnalysis:
     """The analysis of a job from its stored numbers; writes nothing."""
-    trials = list(Trial.objects.filter(job=job).select_related("arm").prefetch_related("attempts__measurement"))
-    accepted = [a for t in trials for a in t.attempts.all() if a.accepted]
-    measured = [a.measurement.parsed for a in accepted if a.measurement is not None]
-    damaged = [a for t in trials for a in t.attempts.all() if (a.parse_error or {}).get("code") == HashMismatch.code]
+    attempts = list(
+        Attempt.objects.filter(trial__job=job, counted=True)
+        .select_related("trial__arm", "measurement")
+        .order_by("trial__index", "received_at")
+    )
+    damaged = [a.parse_error["message"] for a in attempts if a.parse_error and a.parse_error.get("code") == HashMismatch.code]
     facts = JobFacts(
         noise_floor=None,
         shares_cores=_shares_machine(job),
-        hashes_verified=not damaged,
-        n_hashes=EvidenceFile.objects.filter(attempt__in=accepted).count(),
+        hashes_verified=not damaged,  # every file was hashed again when it was parsed
+        n_hashes=EvidenceFile.objects.filter(attempt__in=attempts).count(),
+        hash_problem="; ".join(damaged),
     )
     experiment = job.experiment
     return analyse_job(
         experiment.parsed_spec,
         JobPlan.model_validate(job.plan),
-        measured,
-        _failures(trials, measured),
+        [a.measurement.parsed for a in attempts if a.accepted and a.measurement is not None],
+        [_failure(a) for a in attempts if not (a.accepted and a.measurement is not None) and a.outcome != "cancelled"],
         facts,
         workloads=workloads_of(experiment),
     )
 
 
-def _failures(trials: Sequence[Trial], measured: Sequence[AttemptMeasurement]) -> list[TrialFailure]:
-    """The last word on each trial that was tried and gave no numbers."""
-    good = {m.trial for m in measured}
-    failures = []
-    for trial in trials:
-        tried = sorted((a for a in trial.attempts.all() if a.counted), key=lambda a: a.received_at)
-        if trial.plan_id in good or not tried:
-            continue
-        last = next((a for a in tried if a.accepted), tried[-1])
-        error = error_of(last.parse_error if last.state == AttemptState.PARSE_FAILED and last.outcome == "ok" else last.error)
-        failures.append(
-            TrialFailure(
-                trial=trial.plan_id,
-                arm=trial.arm.name,
-                block=trial.block,
-                code=error.code,
-                message=error.message,
-                oom=error.code == "engine_out_of_memory",
-            )
-        )
-    return failures
+def _failure(attempt: Attempt) -> TrialFailure:
+    """Why an attempt gave no numbers: its own error, or that its evidence couldn't be read."""
+    error = error_of(attempt.parse_error if attempt.accepted else attempt.error)
+    return TrialFailure(
+        trial=attempt.trial.plan_id,
+        arm=attempt.trial.arm.name,
+        block=attempt.trial.block,
+        code=error.code,
+        message=error.message,
+        oom=error.code == EngineOutOfMemory.code,
+    )
 
 
 def store_analysis(job: Job, analysis: JobAnalysis) -> Analysis:
