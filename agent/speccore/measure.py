@@ -86,7 +86,7 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         n_events=summary.client_events if summary else 0,
         cpu_percent_mean=sum(cpu) / len(cpu) if cpu else None,
         problems=evidence.problems,
-        pair_fields=_pair_fields(module, spec, launch, manifest),
+        pair_fields=_pair_fields(module, spec, workloads, launch, manifest),
     )
 
 
@@ -342,10 +342,17 @@ def _peak_device(samples: Sequence[tuple[int, Sample]]) -> Maybe:
     return Number(value=device, source=Source(file=SAMPLES, line=line, field="device_bytes, peak while probing"))
 
 
-def _pair_fields(module: ModuleType, spec: ExperimentSpec, launch: Launch | None, manifest: Manifest | None) -> dict[str, str]:
-    """What must be equal inside a ratio: everything but speculation. A part without evidence is left out."""
+def _pair_fields(
+    module: ModuleType, spec: ExperimentSpec, workloads: Mapping[str, Workload], launch: Launch | None, manifest: Manifest | None
+) -> dict[str, str]:
+    """What must be equal inside a ratio: everything but speculation. A part without evidence is left out.
+
+    A trial of some of the points names only their workloads; the others are filled in from the experiment, so that it can
+    be paired with a trial of all points.
+    """
     settings: dict[str, Any] = spec.engine.model_dump(mode="json")
     fields = {"engine": spec.runtime.engine, "engine_settings": canonical_json(settings).decode()}
+    fields |= {f"workload:{p.workload}": workloads[p.workload].content_hash() for p in spec.points if p.workload in workloads}
     if manifest:
         fields |= {
             "boot_id": manifest.boot_id,

@@ -225,6 +225,19 @@ def test_extra_flags_are_refused_by_name(extra: dict[str, Any], said: str) -> No
     assert said in refusals[0].message
 
 
+@pytest.mark.parametrize("value", ["--tools", "-md", ["a=CPU", "--log-file"], "-"])
+def test_a_value_that_would_be_read_as_a_flag_is_refused(value: Any) -> None:
+    result = rendered({"mode": "off"}, allowed=["--cpu-moe"], extra={"--cpu-moe": value})
+    assert [r.code for r in result.refusals] == ["flag_not_allowed"]
+    assert "begins with a dash and would be read as a flag" in result.refusals[0].message
+    assert not {"--tools", "-md", "--log-file", "-"} & set(result.argv)
+
+
+def test_negative_numbers_are_values() -> None:
+    result = rendered({"mode": "off"}, allowed=["--prio"], extra={"--prio": -1})
+    assert (result.refusals, result.argv[-2:]) == ([], ["--prio", "-1"])
+
+
 def test_false_asks_for_the_negative_flag_or_is_refused() -> None:
     on = rendered({"mode": "off"}, allowed=["--repack"], extra={"--repack": False})
     assert on.argv[-1] == "--no-repack"

@@ -250,8 +250,9 @@ def test_speculation_off_withholds_draft_counts() -> None:
 def test_no_drafts_are_zero_only_if_a_source_says_so() -> None:
     r = record("b10434-off", 0)
     assert isinstance(counts(r).counters.drafted, Withheld)
-    drafted = counts(r, metrics=around(HELD_OFF, 0).model_copy(update={"line": 4})).counters.drafted
-    assert (number(drafted), drafted.source.file) == (0, "metrics.jsonl")
+    c = counts(r, metrics=around(HELD_OFF, 0)).counters
+    assert (number(c.drafted), c.drafted.source.file) == (0, "metrics.jsonl")
+    assert (number(c.verify_steps), c.accepted_by_position) == (0, [])
 
 
 def test_server_that_does_not_say_whether_it_speculates() -> None:

@@ -203,6 +203,22 @@ def test_pair_fields_are_equal_in_both_arms_of_a_fair_pair() -> None:
     assert {k for k, v in off.pair_fields.items() if louder.pair_fields[k] != v} == {"command"}
 
 
+def test_trial_of_one_point_pairs_with_a_trial_of_all() -> None:
+    spec = ExperimentSpec.model_validate(
+        {**spec_of(**DRAFT).model_dump(), "points": [{"workload": "w"}, {"workload": "v"}]},
+    )
+    workloads = {"w": WORKLOAD, "v": WORKLOAD.model_copy(update={"name": "v"})}
+    whole, part = evidence("b10434-off", [0], "off"), evidence("b10434-off", [0], "off")
+    for files, names in ((whole, ("w", "v")), (part, ("w",))):
+        hashes = {name: workloads[name].content_hash() for name in names}
+        files["manifest.json"] = json.dumps({**json.loads(files["manifest.json"]), "workloads": hashes}).encode()
+    fields = [measure_attempt(files, spec, workloads).pair_fields for files in (whole, part)]
+    assert fields[0] == fields[1]
+    other = json.loads(part["manifest.json"])
+    part["manifest.json"] = json.dumps({**other, "workloads": {"w": "another"}}).encode()
+    assert measure_attempt(part, spec, workloads).pair_fields["workload:w"] == "another"
+
+
 def test_checks_judge_the_answer() -> None:
     m = measured(HELD, [0, 1], DRAFT)
     assert (m.probes[0].check_passed, m.probes[0].check_note) == (True, "counts 1 to 8")

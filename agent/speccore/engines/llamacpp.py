@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -48,6 +49,7 @@ __all__ = [
 
 #: llama.cpp rounds the context of a sequence up to a multiple of this.
 CONTEXT_STEP = 256
+_NEGATIVE_NUMBER = re.compile(r"-\d+(\.\d+)?")
 #: ngram-mod drops drafts shorter than this unless told otherwise.
 NGRAM_MOD_DEFAULT_MIN = 48
 
@@ -153,9 +155,16 @@ def _extra(build: _Command, extra: dict[str, FlagValue], allowed: frozenset[str]
             build.refusals.append(FlagNotAllowed(f"engine.extra: this host doesn't allow {given}", flag=given).body())
         elif value is False:
             build.need(f"engine.extra: {given}: false", (f"--no-{flag.removeprefix('--')}",))
+        elif value is True:
+            build.words.append(flag)
         else:
-            for one in value if isinstance(value, list) else [value]:
-                build.words += [flag] if one is True else [flag, str(one)]
+            for one in map(str, value if isinstance(value, list) else [value]):
+                if one.startswith("-") and not _NEGATIVE_NUMBER.fullmatch(one):
+                    # After a flag that takes no value the engine would read it as a flag of its own, past every rule above.
+                    message = f"engine.extra: {given}: the value {one!r} begins with a dash and would be read as a flag"
+                    build.refusals.append(FlagNotAllowed(message, remedy="Give a value that is no flag.", flag=given, value=one).body())
+                else:
+                    build.words += [flag, one]
 
 
 def _speculation(build: _Command, arm: Arm, bindings: Bindings) -> None:

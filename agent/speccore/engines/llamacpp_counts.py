@@ -224,7 +224,7 @@ class _Reader:
         committed: Maybe = _missing("needs accepted tokens and decode steps")
         if isinstance(accepted, Number) and isinstance(decode_steps, Number):
             committed = self.stream(accepted.value + decode_steps.value, "accepted + one for each decode step")
-        positions, source = self.positions()
+        positions, source = self.positions(drafted)
         return Counters(
             drafted=drafted,
             accepted=accepted,
@@ -275,9 +275,11 @@ class _Reader:
             return drafted
         return self.growth(DRAFTS) or self.logged("verify_steps") or _missing("the engine doesn't count its drafts")
 
-    def positions(self) -> tuple[list[int] | Withheld, Source | None]:
+    def positions(self, drafted: Maybe) -> tuple[list[int] | Withheld, Source | None]:
         if self.steps is not None and self.is_exact and self.last_draft is not None:
             return accepted_by_position(self.steps), Source(file=RECORDS, line=self.line, field="events: accepted of each cycle")
+        if isinstance(drafted, Number) and drafted.value == 0:
+            return [], drafted.source
         grown = self.metrics.growth_by_label(BY_POSITION) if self.metrics else None
         if grown and self.metrics and all(label.isdigit() for label in grown):
             by_position = [int(grown[label]) for label in sorted(grown, key=int)]
