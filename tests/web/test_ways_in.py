@@ -1,0 +1,229 @@
+"""The one-time login link, the commands of a new installation, settings that are missing, and the schema."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.utils import timezone
+from speccore.workloads import builtin
+
+from specweb.accounts.models import LoginLink, User
+from specweb.accounts.services import create_login_link
+from specweb.experiments.models import EnrolmentCode, Experiment, Host, Workload
+from tests.worlds import Agent, World
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(name: str, *args: str, **options: Any) -> str:
+    out = StringIO()
+    call_command(name, *args, stdout=out, stderr=StringIO(), **options)
+    return out.getvalue()
+
+
+def refused(name: str, *args: str) -> str:
+    with pytest.raises(CommandError) as caught:
+        call_command(name, *args, stdout=StringIO(), stderr=StringIO())
+    assert caught.value.returncode == 2
+    return str(caught.value)
+
+
+def user_of(client: Client) -> str | None:
+    return client.session.get("_auth_user_id")
+
+
+class TestLoginLink:
+    def link(self, world: World) -> str:
+        return urlsplit(run("login_link", "--user", "owner").strip()).path
+
+    def test_logs_in_once(self, world: World) -> None:
+        path = self.link(world)
+        first, second = Client(), Client()
+        assert first.get(path).headers["Location"] == "/"
+        assert user_of(first) == str(world.owner.pk)
+        assert second.get(path).headers["Location"] == "/login/"
+        assert user_of(second) is None
+
+    def test_a_preview_does_not_use_it_up(self, world: World) -> None:
+        path, client = self.link(world), Client()
+        assert client.head(path).status_code == 200
+        assert user_of(client) is None
+        client.get(path)
+        assert user_of(client) == str(world.owner.pk)
+
+    @pytest.mark.parametrize("where", [{"REMOTE_ADDR": "192.0.2.7"}, {"HTTP_X_FORWARDED_FOR": "127.0.0.1"}, {"REMOTE_ADDR": ""}])
+    def test_from_this_machine_only(self, world: World, where: dict[str, str]) -> None:
+        path, client = self.link(world), Client()
+        client.get(path, **where)
+        assert user_of(client) is None
+        assert LoginLink.objects.get().used_at is None
+        client.get(path, REMOTE_ADDR="::1")
+        assert user_of(client) == str(world.owner.pk)
+
+    def test_too_old_unknown_or_of_somebody_who_left(self, world: World) -> None:
+        old = create_login_link(world.owner, timezone.now() - timedelta(minutes=11))
+        left = create_login_link(world.teammate, timezone.now())
+        User.objects.filter(pk=world.teammate.pk).update(is_active=False)
+        for secret in (old, left, "once_wrong"):
+            client = Client()
+            assert client.get(f"/login/once/{secret}").headers["Location"] == "/login/"
+            assert user_of(client) is None
+
+    def test_no_such_user(self, world: World) -> None:
+        assert "'nobody'" in refused("login_link", "--user", "nobody")
+
+
+class TestBootstrap:
+    def test_twice_makes_nothing_twice(self, db: Any, tmp_path: Path) -> None:
+        file = tmp_path / "new" / "token"
+        first, second = (json.loads(run("bootstrap", "--team", "lab", "--user", "ada", "--token-file", str(file))) for _ in range(2))
+        assert first == second
+        assert (first["team"], first["user"], first["host"]["name"]) == ("lab", "ada", "lab")
+        assert first["workloads"] == sorted({w.ref for w in builtin().values()})
+        assert (Host.objects.count(), Workload.objects.count()) == (1, len(first["workloads"]))
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert Agent(file.read_text().strip()).poll().status_code == 200
+        assert not User.objects.get().has_usable_password()
+
+    def test_a_token_that_is_lost_or_revoked_is_made_anew(self, db: Any, tmp_path: Path) -> None:
+        file = tmp_path / "token"
+        run("bootstrap", "--token-file", str(file))
+        Host.objects.update(revoked_at=timezone.now())
+        run("bootstrap", "--token-file", str(file))
+        assert Agent(file.read_text().strip()).poll().status_code == 200
+
+    def test_or_an_enrolment_code(self, db: Any) -> None:
+        code = json.loads(run("bootstrap"))["enrolment_code"]
+        assert Agent("").post("enrol", {"code": code, "hostname": "h", "agent_version": "1"}).status_code == 201
+        assert EnrolmentCode.objects.get().host == Host.objects.get()
+
+    def test_a_token_file_that_cannot_be_written(self, db: Any, tmp_path: Path) -> None:
+        assert "token-file" in refused("bootstrap", "--token-file", str(tmp_path))
+
+
+GOOD = """
+name: Does it pay?
+target: {model: target}
+arms: [{name: off, mode: off}, {name: d, mode: draft, draft_model: draft, draft_limit: 4}]
+points: [{workload: tiny}]
+"""
+
+
+class TestSubmit:
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        path = tmp_path / "experiment.yaml"
+        path.write_text(GOOD)
+        return path
+
+    @pytest.fixture
+    def ready(self, world: World) -> World:
+        world.agent.poll()
+        world.agent.send_inventory()
+        return world
+
+    def test_prints_id_and_address(self, ready: World, file: Path) -> None:
+        told = json.loads(run("submit", str(file), "--team", "ours", "--user", "owner", "--json"))
+        experiment = Experiment.objects.get()
+        assert told["experiment"] == str(experiment.pk)
+        assert told["url"].endswith(f"/experiments/{experiment.pk}/")
+        assert told["jobs"] == [str(experiment.jobs.get().pk)]
+        assert (experiment.created_by, experiment.visibility) == (ready.owner, "team")
+
+    def test_every_fault_in_words(self, ready: World, file: Path) -> None:
+        file.write_text(GOOD.replace("draft_limit: 4", "draft_limit: 0").replace("name: Does", "nane: Does"))
+        message = refused("submit", str(file), "--team", "ours")
+        assert "nane: unknown key 'nane' (did you mean 'name'?)" in message
+        assert "arms.1.draft_limit: Input should be greater than or equal to 1 (given: 0)" in message
+        assert "name: is required" in message
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [("[1, 2]", "a mapping of keys"), ("a: [", "neither YAML nor JSON"), ("\x00", "neither YAML nor JSON"), ("", "a mapping of keys")],
+    )
+    def test_files_that_are_no_experiment(self, ready: World, file: Path, text: str, said: str) -> None:
+        file.write_text(text)
+        assert said in refused("submit", str(file), "--team", "ours")
+
+    def test_a_file_that_is_not_there(self, ready: World, tmp_path: Path) -> None:
+        assert "can't be read" in refused("submit", str(tmp_path / "none.yaml"), "--team", "ours")
+
+    def test_a_model_that_no_host_has(self, ready: World, file: Path) -> None:
+        file.write_text(GOOD.replace("model: target", "model: tarqet"))
+        message = refused("submit", str(file), "--team", "ours")
+        assert "'tarqet'; near: target" in message
+        assert "Hosts page" in message
+
+    def test_who_and_for_whom(self, ready: World, file: Path) -> None:
+        assert "teams: ours, theirs" in refused("submit", str(file))
+        assert "no team 'x'" in refused("submit", str(file), "--team", "x")
+        assert "teammate may not submit" in refused("submit", str(file), "--team", "ours", "--user", "teammate")
+        assert "stranger may not submit" in refused("submit", str(file), "--team", "ours", "--user", "stranger")
+        assert "no active user 'x'" in refused("submit", str(file), "--team", "ours", "--user", "x")
+        assert not Experiment.objects.exists()
+
+
+class TestSettings:
+    """Each in a process of its own, since settings are read once."""
+
+    def load(self, **changes: str) -> str:
+        environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "x", "DATABASE_URL": "postgres:///x", "BROKER_URL": "redis://x"}
+        code = "import specweb.settings as s; print('loaded', s.DATABASES['default']['ENGINE'])"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={k: v for k, v in (environment | changes).items() if v},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout + done.stderr.splitlines()[-1] if done.returncode else done.stdout
+
+    @pytest.mark.parametrize("name", ["SECRET_KEY", "DATABASE_URL", "BROKER_URL"])
+    def test_what_is_required_is_named(self, name: str) -> None:
+        assert f"{name} is not set. Set it in the environment, for example {name}=" in self.load(**{name: ""})
+
+    def test_postgresql_only(self) -> None:
+        assert "SpecWeb needs PostgreSQL" in self.load(DATABASE_URL="sqlite:///x.db")
+        assert "DATABASE_URL can't be read" in self.load(DATABASE_URL="nonsense://x")
+        assert "loaded django.db.backends.postgresql" in self.load()
+
+    def test_values_that_make_no_sense(self) -> None:
+        assert "DEBUG is 'maybe'" in self.load(DEBUG="maybe")
+        assert "SPECWEB_POLL_IDLE_S is 'often'" in self.load(SPECWEB_POLL_IDLE_S="often")
+
+    def test_debugging_needs_no_secret(self) -> None:
+        assert "loaded" in self.load(DEBUG="1", SECRET_KEY="")
+
+
+def test_no_migration_is_missing(db: Any) -> None:
+    call_command("makemigrations", "--check", "--dry-run", stdout=StringIO())
+
+
+def test_health(db: Any) -> None:
+    assert Client().get("/healthz").json() == {"ok": True}
+
+
+@pytest.mark.parametrize("path", ["/", "/login/", "/healthz", "/nonsense"])
+def test_every_page_has_the_content_policy(world: World, path: str) -> None:
+    policy = Client().get(path).headers["Content-Security-Policy"]
+    assert "default-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert "*" not in policy
+
+
+def test_only_plotlys_script_is_collected(tmp_path: Path, settings: Any) -> None:
+    settings.STATIC_ROOT = tmp_path
+    call_command("collectstatic", "--noinput", stdout=StringIO())
+    assert [p.name for p in (tmp_path / "vendor").iterdir()] == ["plotly.min.js"]
