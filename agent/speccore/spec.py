@@ -6,6 +6,7 @@ Unknown keys are refused with the nearest known one, since a person wrote them.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from typing import Annotated, Any, Literal
 
@@ -99,6 +100,9 @@ class EngineSettings(Person):
         for flag in extra:
             if not re.fullmatch(r"--[a-z0-9][a-z0-9-]*", flag):
                 raise ValueError(f"{flag!r} is no long flag such as --override-tensor")
+            given = extra[flag]
+            if any(isinstance(v, float) and not math.isfinite(v) for v in (given if isinstance(given, list) else [given])):
+                raise ValueError(f"{flag} is {given}: a number must be finite")
         return extra
 
 

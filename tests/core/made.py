@@ -57,7 +57,7 @@ def planned(spec: ExperimentSpec, **workloads: Workload) -> JobPlan:
     return plan_job(spec, {p.workload: workloads.get(p.workload) or workload(p.workload) for p in spec.points})
 
 
-def counters(**given: float | None | list[int] | Withheld) -> Counters:
+def counters(**given: float | list[int] | Withheld | None) -> Counters:
     """Counters of a probe; unnamed ones are withheld."""
     positions = given.pop("accepted_by_position", None)
     names = ("drafted", "accepted", "committed", "verify_steps", "decode_steps", "emitted", "draft_ms", "eval_ms")
@@ -69,9 +69,7 @@ def counters(**given: float | None | list[int] | Withheld) -> Counters:
 
 OFF = counters(decode_steps=TOKENS - 1, emitted=TOKENS - 1, eval_ms=2000.0)
 #: 64 tokens in 21 cycles of 4: 84 drafted, 42 accepted.
-DRAFT = counters(
-    drafted=84, accepted=42, verify_steps=21, decode_steps=21, emitted=63, eval_ms=1000.0, accepted_by_position=[20, 12, 6, 4]
-)
+DRAFT = counters(drafted=84, accepted=42, verify_steps=21, decode_steps=21, emitted=63, eval_ms=1000.0, accepted_by_position=[20, 12, 6, 4])
 
 
 def probe(plan: ProbePlan, seconds: float, *, tokens: int = TOKENS, **more: Any) -> ProbeMeasurement:

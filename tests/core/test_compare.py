@@ -356,7 +356,9 @@ def test_a_host_that_drifts_inside_blocks_is_corrected_and_says_so() -> None:
     def noise(trial: TrialPlan, p: ProbePlan) -> float:
         return 1.06**trial.position * (1 + (wobble(trial, p) - 1) / 10)
 
-    found = analyse_job(spec, plan, attempts(spec, plan, dict.fromkeys(["draft-2", "draft-4", "draft-8"], 1.5) | {"off": 1.0}, noise=noise), [], FACTS)
+    found = analyse_job(
+        spec, plan, attempts(spec, plan, dict.fromkeys(["draft-2", "draft-4", "draft-8"], 1.5) | {"off": 1.0}, noise=noise), [], FACTS
+    )
     for c in found.comparisons:
         assert isinstance(c.speedup, Interval)
         assert c.speedup.method == "regression on position"

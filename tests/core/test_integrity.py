@@ -61,8 +61,15 @@ def test_client_lag_over_one_percent() -> None:
 
 @pytest.mark.parametrize(
     ("arm", "expected"),
-    [(100, ("hard", "passed")), (109.9, ("hard", "passed")), (110, ("soft", "failed")), (90, ("soft", "failed")), (150, ("soft", "failed"))]
-    + [(150.1, ("hard", "failed")), (49.9, ("hard", "failed"))],
+    [
+        (100, ("hard", "passed")),
+        (109.9, ("hard", "passed")),
+        (110, ("soft", "failed")),
+        (90, ("soft", "failed")),
+        (150, ("soft", "failed")),
+        (150.1, ("hard", "failed")),
+        (49.9, ("hard", "failed")),
+    ],
 )
 def test_output_lengths(arm: float, expected: tuple[str, str]) -> None:
     assert of(integrity.length_check(100, arm)) == expected
@@ -84,7 +91,10 @@ def test_output_lengths_need_matched_prompts() -> None:
     ],
 )
 def test_drafter_alive(mode: str, temperature: float, first: int, expected: tuple[str, str]) -> None:
-    probes = [one(counters=counters(verify_steps=60, accepted_by_position=[first, 0])), one(counters=counters(verify_steps=40, accepted_by_position=[0]))]
+    probes = [
+        one(counters=counters(verify_steps=60, accepted_by_position=[first, 0])),
+        one(counters=counters(verify_steps=40, accepted_by_position=[0])),
+    ]
     assert of(integrity.drafter_alive(mode, temperature, probes)) == expected
 
 

@@ -40,7 +40,7 @@ def test_all_orders_of_a_pair_and_many_of_four_are_drawn() -> None:
 
 def test_the_anchor_takes_every_place_equally_often() -> None:
     orders = balanced_orders(5, 10, random.Random(3), anchor=True)
-    assert Counter(order.index(0) for order in orders) == {place: 2 for place in range(5)}
+    assert Counter(order.index(0) for order in orders) == dict.fromkeys(range(5), 2)
 
 
 def test_without_an_anchor_only_places_are_balanced() -> None:

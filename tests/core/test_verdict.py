@@ -98,7 +98,12 @@ def interval(low: float, high: float, n: int = 5, estimate: float | None = None)
 
 
 def known(low: float = 1.5, high: float = 1.6, **more: Any) -> VerdictInput:
-    values: dict[str, Any] = {"noise_floor": 0.01, "speculation_reported": True, "drafted": 10.0, "block_values": (0.4, 0.45, 0.5, 0.42, 0.44)}
+    values: dict[str, Any] = {
+        "noise_floor": 0.01,
+        "speculation_reported": True,
+        "drafted": 10.0,
+        "block_values": (0.4, 0.45, 0.5, 0.42, 0.44),
+    }
     speed = more.pop("speedup", interval(low, high))
     total = more.pop("total_time", speed)
     return VerdictInput(mode=more.pop("mode", "draft"), margin=more.pop("margin", 0.03), speedup=speed, total_time=total, **(values | more))
