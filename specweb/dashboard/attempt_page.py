@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +52,8 @@ def context(attempt: Attempt, files: Sequence[EvidenceFile]) -> dict[str, Any]:
         "heads": [comparison_table.Head(head, comparison_table.definition(metric)) for head, metric in numbers_page.PROBE_HEADS],
         "probes": [_probe_row(attempt, i, p) for i, p in enumerate(measured.probes)] if measured else [],
         "facts": _facts(attempt, measured) if measured else [],
+        "problems": measured.problems if measured else [],
+        "log_memory": [(name, f"{mib:,.1f}") for name, mib in sorted(measured.log.memory_mib.items())] if measured else [],
         "pair_fields": sorted(measured.pair_fields.items()) if measured else [],
         "parser_version": measured.parser_version if measured else None,
         "files": files,
@@ -107,17 +111,37 @@ def _log_facts(attempt: Attempt, log: LogFacts) -> list[Fact]:
     if log.error:
         href = source_url(attempt.id, Source(file="server.log", line=log.error_line))
         facts.append(Fact("the log's error", Cell(log.error, href, log.error_code)))
-    facts += [Fact(f"memory: {name}, MiB", Cell(f"{mib:,.1f}")) for name, mib in log.memory_mib.items()]
     return facts
 
 
 def hits(lines: Sequence[str], field: str) -> set[int]:
-    """Numbers (from 1) of the lines that hold the named field, by its last part: ``timings.draft_n`` → ``"draft_n":``."""
-    leaf = field.split(" ")[0].rsplit(".", 1)[-1]
-    return {i for i, text in enumerate(lines, 1) if f'"{leaf}":' in text} if leaf else set()
+    """Numbers (from 1) of the lines of spread-out JSON that hold what ``field`` names.
+
+    ``field`` may be a path (``final.timings.draft_n``) or a formula over paths (``events[].at_s − sent_at_s``). Of an
+    object the line of its innermost named key counts, of a list the line where it begins.
+    """
+    found: set[int] = set()
+    for path in re.findall(r"[A-Za-z_][\w.\[\]]*", field):
+        top, *rest = path.replace("[]", "").split(".")
+        begin = next((i for i, text in enumerate(lines, 1) if text.startswith(f'  "{top}":')), None)
+        if begin is None:
+            continue
+        inside = itertools.takewhile(lambda pair: not pair[1].startswith('  "'), enumerate(lines[begin:], begin + 1))
+        deeper = [i for i, text in inside if rest and f'"{rest[-1]}":' in text] if not lines[begin - 1].endswith("[") else []
+        found.update(deeper or [begin])
+    return found
 
 
 def record_lines(lines: Sequence[str], field: str) -> list[tuple[str, bool]]:
-    """A record's lines, each with whether it holds the named field; very long ones are cut."""
+    """A record's lines, each with whether it holds the named field; the events are left out unless the field is about them."""
     found = hits(lines, field)
-    return [(text if len(text) <= 1000 else text[:1000] + " …", i in found) for i, text in enumerate(lines, 1)]
+    shown, skipping = [], False
+    for i, text in enumerate(lines, 1):
+        if text == '  "events": [' and "events" not in field:
+            skipping = True
+            shown.append(('  "events": [ … ],', False))
+        elif skipping:
+            skipping = text not in ("  ],", "  ]")
+        else:
+            shown.append((text if len(text) <= 1000 else text[:1000] + " …", i in found))
+    return shown

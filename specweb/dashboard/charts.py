@@ -42,7 +42,7 @@ def _row(c: ComparisonResult, url: NumbersUrl) -> dict[str, Any]:
         "href": url(c.arm, c.point, "speedup"),
     }
     if isinstance(c.speedup, Withheld):
-        return row | {"withheld": formats.shortened(c.speedup.withheld)}
+        return row | {"withheld": c.verdict.reason or formats.shortened(c.speedup.withheld)}
     return row | _interval(c.speedup)
 
 

@@ -16,6 +16,10 @@ from . import formats
 NumbersUrl = Callable[[str, str, str], str]
 
 
+#: A withheld number's reason in a table's cell has at most so many characters.
+_SHORT = 22
+
+
 @dataclass(frozen=True)
 class Cell:
     """One number, or the reason for its absence. ``title`` is shown on hover; ``note`` stands small beside it."""
@@ -38,10 +42,10 @@ class Column:
 
 
 COLUMNS = (
-    Column("task, s", "equal_work_s", "arm_equal_work_s", "baseline_equal_work_s"),
+    Column("task,\u00a0s", "equal_work_s", "arm_equal_work_s", "baseline_equal_work_s"),
     Column("decoding, tokens/s", "decode_tokens_per_s", "arm_tokens_per_s", "baseline_tokens_per_s"),
-    Column("accepted, %", "acceptance_rate", "acceptance_rate"),
-    Column("drafted per cycle", "drafted_per_cycle", "drafted_per_cycle"),
+    Column("accepted,\u00a0%", "acceptance_rate", "acceptance_rate"),
+    Column("drafted per\u00a0cycle", "drafted_per_cycle", "drafted_per_cycle"),
     Column("length", "mean_acceptance_length", "mean_acceptance_length"),
     Column("per pass", "tokens_per_target_pass", "tokens_per_target_pass"),
     Column("break-even", "break_even_tokens_per_pass", "break_even_tokens_per_pass"),
@@ -72,6 +76,7 @@ class Row:
     verdict_sentence: str = ""
     recommended: bool = False
     baseline: bool = False
+    nothing: Cell | None = None  # stands for all numbers of a row that has none
 
 
 @dataclass(frozen=True)
@@ -169,16 +174,23 @@ def groups(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str, str
 
 def _row(c: ComparisonResult, url: NumbersUrl) -> Row:
     n = c.speedup.n_blocks if isinstance(c.speedup, Interval) else len(c.block_values)
+    values = [getattr(c, col.arm) for col in COLUMNS]
+    nothing = None
+    if isinstance(c.speedup, Withheld) and all(isinstance(v, Withheld) for v in values):
+        nothing = Cell(
+            c.verdict.sentence or c.speedup.withheld, url(c.arm, c.point, "speedup"), f"withheld: {c.speedup.withheld}", withheld=True
+        )
     return Row(
         arm=c.arm,
         mode=c.mode,
         speedup=speedup_cell(c.speedup, url(c.arm, c.point, "speedup")),
-        cells=[metric_cell(getattr(c, col.arm), col.metric, url(c.arm, c.point, col.metric)) for col in COLUMNS],
+        cells=[metric_cell(v, col.metric, url(c.arm, c.point, col.metric)) for v, col in zip(values, COLUMNS, strict=True)],
         n_blocks=Cell(str(n), url(c.arm, c.point, "blocks"), "blocks with a matched pair of arm and baseline"),
         verdict_word=c.verdict.word,
         verdict_reason=c.verdict.reason,
         verdict_sentence=c.verdict.sentence,
         recommended=c.recommended,
+        nothing=nothing,
     )
 
 
@@ -202,7 +214,9 @@ def speedup_cell(speedup: Interval | Withheld, href: str) -> Cell:
 
 
 def withheld_cell(reason: Withheld, href: str = "") -> Cell:
-    return Cell(formats.shortened(reason.withheld), href, reason.withheld, withheld=True)
+    """The reason if it is short, else its code in words; the whole reason as title."""
+    short = reason.withheld if len(reason.withheld) <= _SHORT else reason.reason_code.replace("_", " ") or reason.withheld
+    return Cell(formats.shortened(short, _SHORT), href, f"withheld: {reason.withheld}", withheld=True)
 
 
 def metric_cell(value: Maybe, metric: str, href: str = "") -> Cell:
@@ -214,6 +228,8 @@ def metric_cell(value: Maybe, metric: str, href: str = "") -> Cell:
 
 # --- answer strips ---
 
+#: Verdicts that name an arm to run; the others say that none is worth it.
+_WITH_ARM = ("keep", "shorten")
 _PLOT_WIDTH = 260.0
 _PLOT_PAD = 12.0
 _PLOT_TOP, _PLOT_BODY = 3.0, 26.0
@@ -242,23 +258,31 @@ def _strip(
     scale: Callable[[float], float],
 ) -> Strip:
     title, detail = point_title(point, titles)
-    chosen = next((c for c in here if c.arm == answer.get("arm")), None)
-    shown = chosen or _best(here)
+    word = str(answer.get("word", ""))
+    named = next((c for c in here if c.arm == answer.get("arm")), None)
+    shown = named or _best(here)
     left, right = scale(1 / (1 + spec.margin)), scale(1 + spec.margin)
     return Strip(
         title=title,
         detail=detail,
-        word=str(answer.get("word", "")),
-        arm=chosen.arm if chosen else "",
+        word=word,
+        arm=shown.arm if word in _WITH_ARM else "",
         mode=shown.mode,
-        sentence=str(answer.get("sentence", "")),
+        sentence=_beside_ratio(shown),
         speedup=speedup_cell(shown.speedup, url(shown.arm, shown.point, "speedup")),
-        cost=_cost(spec, shown) if chosen else f"best other: {shown.arm}",
+        cost=_cost(spec, shown) if word in _WITH_ARM else f"at best, with {shown.arm}",
         marks=_strip_marks(here, scale, shown),
         ticks=[(round(scale(t), 1), f"{t:g}×") for t in _strip_ticks(scale)],
         band=(left, round(right - left, 1)),
         one=scale(1.0),
     )
+
+
+def _beside_ratio(c: ComparisonResult) -> str:
+    """The verdict's sentence without its first part where that only says the ratio again, which stands beside it."""
+    first, _, rest = c.verdict.sentence.partition("; ")
+    repeats = isinstance(c.speedup, Interval) and first.startswith(formats.ratio(c.speedup.estimate)) and first.endswith("baseline's speed")
+    return rest if repeats else c.verdict.sentence
 
 
 def _best(here: list[ComparisonResult]) -> ComparisonResult:

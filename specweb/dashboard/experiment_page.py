@@ -167,11 +167,11 @@ def held_fixed(spec: ExperimentSpec, job: Job, alias: str, inventory: HostInvent
         Fact("warm-up", f"{spec.warmup.requests} {'request' if spec.warmup.requests == 1 else 'requests'} a trial, not counted"),
         Fact("stop", "EOS or " + " / ".join(sorted({f"{p.max_tokens:,}" for p in spec.points})) + " tokens"),
         Fact("seed", f"{spec.seed}; equal in all arms of a block"),
-        Fact("margin", f"{spec.margin:.1%}"),
+        Fact("margin", f"{100 * spec.margin:g} %"),
     ]
     if inventory:
         system = " ".join(v for k in ("system", "release", "machine") if (v := inventory.os.get(k)))
-        facts += [Fact("system", system), Fact("boot", "", inventory.boot_id[:18]), Fact("agent", inventory.agent_version)]
+        facts += [Fact("system", system), Fact("boot", "", inventory.boot_id), Fact("agent", inventory.agent_version)]
     return facts
 
 
@@ -255,5 +255,10 @@ def runtime_line(spec: ExperimentSpec, job: Job) -> list[str]:
     return parts
 
 
+_PHASES = ("start", "warmup", "probe", "stop")
+
+
 def phases(durations_s: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(name, formats.duration(float(s))) for name, s in durations_s.items()]
+    """How long each part of an attempt took, in their order."""
+    names = [*(n for n in _PHASES if n in durations_s), *sorted(set(durations_s) - set(_PHASES))]
+    return [(name, formats.duration(float(durations_s[name]))) for name in names]

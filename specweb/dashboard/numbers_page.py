@@ -71,9 +71,9 @@ class ProbeLine:
 
 #: Columns of the probes' table: head, metric id.
 PROBE_HEADS = (
-    ("first token, s", "ttft_any_s"),
-    ("decode, tok/s", "decode_tokens_per_s"),
-    ("end to end, s", "e2e_s"),
+    ("first token,\u00a0s", "ttft_any_s"),
+    ("decoding, tokens/s", "decode_tokens_per_s"),
+    ("end to end,\u00a0s", "e2e_s"),
     ("tokens", "completion_tokens"),
     ("drafted", "drafted"),
     ("accepted", "accepted"),
@@ -96,7 +96,7 @@ def context(
         "point_title": title,
         "point_detail": detail,
         "speedup": speedup_cell(c.speedup, ""),
-        "speedup_definition": comparison_table.definition("speedup"),
+        "speedup_definition": METRICS["speedup"].definition,
         "speedup_method": c.speedup.method if isinstance(c.speedup, Interval) else "",
         "total_time": speedup_cell(c.total_time, ""),
         "loo": c.leave_one_prompt_out if isinstance(c.leave_one_prompt_out, Withheld) else formats.ratio_range(*c.leave_one_prompt_out),

@@ -10,6 +10,8 @@ from uuid import UUID
 
 from specweb.experiments.models import Experiment, Host
 
+from . import formats
+
 #: A host that was silent for longer isn't called online.
 ONLINE_WITHIN_S = 60
 
@@ -19,6 +21,8 @@ class Answer:
     title: str
     word: str
     arm: str
+    speedup: str  # of the arm, empty if withheld
+    interval: str
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,7 @@ def card(experiment: Experiment, answers: Mapping[UUID, Sequence[Mapping[str, An
     jobs = []
     for job in experiment.jobs.all():
         host = job.host or job.wanted_host
-        found = [
-            Answer(titles.get(str(a.get("point")), str(a.get("point"))), str(a.get("word", "")), str(a.get("arm") or ""))
-            for a in answers.get(job.id, [])
-        ]
+        found = [_answer(a, titles) for a in answers.get(job.id, [])]
         jobs.append(JobLine(host.name if host else "any host", job.state, job.reason, found))
     return Card(
         id=experiment.id,
@@ -61,6 +62,17 @@ def card(experiment: Experiment, answers: Mapping[UUID, Sequence[Mapping[str, An
         state=str(experiment.state),
         created_at=experiment.created_at,
         jobs=jobs,
+    )
+
+
+def _answer(answer: Mapping[str, Any], titles: Mapping[str, str]) -> Answer:
+    low, high, speedup = answer.get("ci_low"), answer.get("ci_high"), answer.get("speedup")
+    return Answer(
+        title=titles.get(str(answer.get("point")), str(answer.get("point"))),
+        word=str(answer.get("word", "")),
+        arm=str(answer.get("arm") or ""),
+        speedup=formats.ratio(speedup) if speedup else "",
+        interval=formats.ratio_range(low, high) if low and high else "",
     )
 
 

@@ -5,13 +5,16 @@
   const source = document.getElementById("forest-data");
   if (!place || !source) return;
   const data = JSON.parse(source.textContent);
-  const NARROW_PX = 620, TICK_GAP_PX = 46, TOP_PX = 4;
+  const NARROW_PX = 620, TOP_PX = 4;
   const TICKS = [1, 2, 0.5, 3, 0.7, 1.5, 5, 0.33, 0.25, 4, 10, 0.1, 1.2, 0.8, 1.1, 0.9, 20, 0.05];
   // Plotly adds two style elements of its own unless these ids are taken: site.css has the rules that the plot needs, and
   // there is no map here. The second id is the bundled map library's.
   const STYLE_IDS = [["plotly.js-style-global", "no-inline-styles"], ["9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53", ""]];
 
+  const SHAPES = { keep: "✓", shorten: "⇤", disable: "✕", inconclusive: "∼", invalid: "△", "not engaged": "∅" };
+
   const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // Plotly reads markup in texts. Its bold and italics are style attributes, which the page's policy forbids: fonts say it instead.
   const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const textWidth = (() => {
     const context = document.createElement("canvas").getContext("2d");
@@ -19,7 +22,7 @@
   })();
 
   function colours() {
-    const c = { modes: {}, verdicts: {} };
+    const c = { modes: {}, verdicts: {}, family: getComputedStyle(document.body).fontFamily };
     for (const name of ["bg", "ink", "soft", "faint", "line", "band", "panel"]) c[name] = token("--" + name);
     for (const row of data.groups.flatMap((g) => g.rows)) {
       c.modes[row.mode] = token("--m-" + row.mode) || c.soft;
@@ -50,12 +53,12 @@
     return [low - pad, high + pad];
   }
 
-  function ticks([low, high], width) {
+  function ticks([low, high], width, gap) {
     const at = (t) => ((Math.log10(t) - low) / (high - low)) * width;
     const kept = [];
     for (const t of TICKS) {
       const x = at(t);
-      if (x > 4 && x < width - 4 && kept.every((k) => Math.abs(at(k) - x) >= TICK_GAP_PX)) kept.push(t);
+      if (x > 4 && x < width - 4 && kept.every((k) => Math.abs(at(k) - x) >= gap)) kept.push(t);
     }
     return kept;
   }
@@ -76,7 +79,7 @@
           size: narrow ? 9 : 10, color: c.modes[mode], symbol: mine.map((r) => (known(r) ? r.symbol : r.symbol.replace(/(-open)?$/, "-open"))),
           line: { width: 1.5, color: known(mine[0]) && !mine[0].symbol.endsWith("-open") ? c.bg : c.modes[mode] },
         },
-        text: mine.map((r) => `<b>${plain(r.arm)}</b> ${r.text} (${plain(r.range)})<br>${plain(r.verdict)}, ${r.n_blocks} blocks`),
+        text: mine.map((r) => `${plain(r.arm)} ${r.text} (${plain(r.range)})<br>${plain(r.verdict)}, ${r.n_blocks} blocks`),
         hovertemplate: "%{text}<extra></extra>",
       };
     });
@@ -88,18 +91,21 @@
     const atRight = (text, y, shift, anchor, font) => ({ ...base, xref: "paper", x: 1, xanchor: anchor, xshift: shift, text, y, font });
     const list = [];
     for (const h of heads) {
-      list.push(atLeft(`<b>${plain(h.title)}</b>  <span>${plain(h.detail)}</span>`, h.y, 0, { color: c.ink, size: 13.5 }));
+      // On the page's ground, so that a grid line doesn't run through the words.
+      list.push(atLeft(plain(h.title), h.y, 0, { color: c.ink, size: 13.5, weight: 650 }));
+      list.push(atLeft(plain(h.detail), h.y, textWidth(h.title, `650 13.5px ${c.family}`) + 10, { color: c.soft, size: 12.5 }));
+      for (const label of list.slice(-2)) Object.assign(label, { bgcolor: c.bg, borderpad: 1 });
     }
     for (const r of rows) {
       list.push(atLeft(plain(r.arm), r.y, narrow ? 4 : 14, { color: c.soft, size: 13 }));
       if (!r.estimate) {
-        list.push({ ...base, xref: "paper", x: 0.5, xanchor: "center", text: `<i>${plain(r.withheld)}</i>`, y: r.y, font: { color: c.soft, size: 12 } });
+        list.push({ ...base, xref: "paper", x: 0.5, xanchor: "center", text: plain(r.withheld), y: r.y, font: { color: c.soft, size: 12, style: "italic" } });
       } else {
-        list.push(atRight(`<b>${r.text}</b>`, r.y, 56, "right", { color: c.ink, size: 13 }));
+        list.push(atRight(r.text, r.y, 56, "right", { color: c.ink, size: 13, weight: 650 }));
       }
       if (!narrow) {
         if (r.estimate) list.push(atRight(plain(r.range), r.y, 66, "left", { color: c.soft, size: 12.5 }));
-        list.push(atRight(plain(r.verdict), r.y, 152, "left", { color: c.verdicts[r.verdict_class], size: 13 }));
+        list.push(atRight(`${SHAPES[r.verdict] || ""} ${plain(r.verdict)}`, r.y, 150, "left", { color: c.verdicts[r.verdict_class], size: 13 }));
       }
     }
     return list;
@@ -119,10 +125,10 @@
   function draw() {
     const { heads, rows, height } = placed();
     const width = Math.floor(place.clientWidth), narrow = width < NARROW_PX, c = colours();
-    const family = getComputedStyle(document.body).fontFamily;
+    const { family } = c;
     const longest = Math.max(...rows.map((r) => textWidth(r.arm, `13px ${family}`)));
     const left = Math.min(Math.ceil(longest) + (narrow ? 14 : 30), Math.floor(width * 0.36)), right = narrow ? 60 : 262;
-    const span = range(rows), tickvals = ticks(span, width - left - right);
+    const span = range(rows), tickvals = ticks(span, width - left - right, narrow ? 36 : 46);
     const layout = {
       width, height: data.height, margin: { l: left, r: right, t: 0, b: data.height - height, pad: 0 }, showlegend: false,
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family, color: c.ink, size: 13 }, dragmode: false, hovermode: "closest",
