@@ -190,7 +190,7 @@ def _logged(requests: list[LogRequest], records: Sequence[StreamRecord]) -> dict
 
 def _probe(record: StreamRecord, line: int, counts: ProbeCounts, item: Item | None, text: TextRecord | None, mode: str) -> ProbeMeasurement:
     failure, message = _failure(record, counts, mode)
-    times = probe_times(record, line)
+    times = _possible(probe_times(record, line), value_of(counts.prompt_ms), value_of(counts.counters.eval_ms))
     passed, note = _check(item, text, counts.finish_reason) if not failure else (None, "not judged: the request failed")
     return ProbeMeasurement(
         probe=record.probe,
@@ -289,6 +289,27 @@ def probe_times(record: StreamRecord, line: int) -> Times:
         e2e_s=number(last - record.sent_at_s, "last events[].at_s − sent_at_s"),
         decode_tokens_per_s=rate,
     )
+
+
+def _possible(times: Times, prompt_ms: float | None, eval_ms: float | None) -> Times:
+    """Withholds durations shorter than the engine's own time for the same work: the client stamped the request late.
+
+    A busy machine may stop the client between writing the request and looking at the clock.
+    """
+    if prompt_ms is None:
+        return times
+    return times._replace(
+        ttft_any_s=_at_least(times.ttft_any_s, prompt_ms),
+        ttft_content_s=_at_least(times.ttft_content_s, prompt_ms),
+        e2e_s=_at_least(times.e2e_s, prompt_ms + (eval_ms or 0.0)),
+    )
+
+
+def _at_least(duration: Maybe, engine_ms: float) -> Maybe:
+    if isinstance(duration, Withheld) or duration.value >= engine_ms / 1000 - CHUNK_S:
+        return duration
+    said = f"the client measured {1000 * duration.value:.1f} ms, the engine needed {engine_ms:.1f} ms: the request was stamped late"
+    return Withheld(withheld=said, reason_code="client_late")
 
 
 def _no_arrivals(record: StreamRecord) -> Withheld:

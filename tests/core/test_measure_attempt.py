@@ -71,6 +71,24 @@ def test_a_chunk_is_what_arrives_within_a_millisecond_of_its_first() -> None:
     assert value_of(times.decode_tokens_per_s) == pytest.approx(3 / 0.010)
 
 
+def test_durations_that_the_engine_contradicts_are_withheld() -> None:
+    files = evidence("b10434-draft4-lv4", [0], "draft")
+    sent_late = {**json.loads(files["records.jsonl"]), "sent_at_s": 10.003}  # the prompt took 3.691 ms, the rest 65.872 ms
+    files["records.jsonl"] = json.dumps(sent_late).encode()
+    probe = measured("", [], DRAFT, files).probes[0]
+    for duration, said in (
+        (probe.ttft_any_s, "measured 0.7 ms, the engine needed 3.7 ms"),
+        (probe.e2e_s, "measured 66.6 ms, the engine needed 69.6 ms"),
+    ):
+        assert isinstance(duration, Withheld)
+        assert said in duration.withheld
+        assert duration.reason_code == "client_late"
+    assert value_of(probe.decode_tokens_per_s) == pytest.approx(63 / 0.065871)  # both of its ends were stamped on arrival
+    barely = {**sent_late, "sent_at_s": 10.0009}
+    files["records.jsonl"] = json.dumps(barely).encode()
+    assert value_of(measured("", [], DRAFT, files).probes[0].ttft_any_s) == pytest.approx(0.002792)
+
+
 def test_draft_attempt() -> None:
     m = measured("b10434-draft4-lv4", [0, 1], DRAFT)
     assert (m.attempt_id, m.trial, m.arm, m.mode, m.block) == ("A", "b1-draft", "draft", "draft", 1)

@@ -106,6 +106,7 @@ def probe_counts(record: StreamRecord, line: int, *, off: bool, metrics: Metrics
         completion_tokens=client,
         server_tokens=server,
         cache_hit_tokens=reader.cache_hits(),
+        prompt_ms=reader.timing("prompt_ms") or _missing("the engine reported no time for the prompt"),
         finish_reason=_FINISH.get(str(record.final.get("stop_type", "")), str(record.final.get("stop_type", ""))),
         speculation_reported=None if types is None else bool(types),
         reported_types=types or [],

@@ -90,6 +90,7 @@ class ProbeCounts(BaseModel):
     completion_tokens: Maybe
     server_tokens: Maybe
     cache_hit_tokens: Maybe
+    prompt_ms: Maybe  # the engine's own time for the prompt
     finish_reason: str
     speculation_reported: bool | None
     reported_types: list[str]
