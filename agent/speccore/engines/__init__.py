@@ -8,7 +8,7 @@ from ..errors import SpecError
 from . import llamacpp
 from .shapes import SYMBOLIC, Bindings, LogRequest, MetricsPair, ParsedStream, ProbeCounts, Rendered
 
-__all__ = ["SYMBOLIC", "Bindings", "LogRequest", "MetricsPair", "ParsedStream", "ProbeCounts", "Rendered", "engine"]
+__all__ = ["SYMBOLIC", "Bindings", "LogRequest", "MetricsPair", "ParsedStream", "ProbeCounts", "Rendered", "engine", "llamacpp"]
 
 _ENGINES: dict[str, ModuleType] = {"llama-server": llamacpp}
 
