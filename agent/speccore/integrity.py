@@ -157,7 +157,8 @@ def probe_failures(blocks: Sequence[BlockPairs]) -> Check:
         if refs and (not others or len(refs) / planned > MOST_FAILED)
     ]
     if len(dropped) / planned > MOST_FAILED and not faults:
-        faults.append(f"{_n(dropped, 'pair')} of {planned} dropped ({len(dropped) / planned:.0%}), first {next(iter(dropped.items()))}")
+        where, why = next(iter(dropped.items()))
+        faults.append(f"{_n(dropped, 'pair')} of {planned} dropped ({len(dropped) / planned:.0%}), first {where} ({why})")
     evidence = {"baseline": left[:NAMED], "arm": right[:NAMED], "dropped": dict(list(dropped.items())[:NAMED]), "n_planned": planned}
     if faults:
         return failed(name, "; ".join(faults), hard=True, **evidence)

@@ -132,7 +132,8 @@ def test_probe_failures() -> None:
     assert of(failing({"1/1", "2/1", "3/1"}, {"1/1"})) == ("hard", "failed")  # 7.5 % in one
     dropped = failing({"1/1", "2/1"}, {"3/1", "4/1"})  # 5 % in each, but four pairs of 40
     assert of(dropped) == ("hard", "failed")
-    assert "4 pairs of 40 dropped (10%)" in dropped.sentence
+    assert dropped.sentence.startswith("4 pairs of 40 dropped (10%), first block 1: count-")
+    assert dropped.sentence.endswith("(off: broken)")
     assert of(integrity.probe_failures([])) == ("soft", "not checked")
 
 
