@@ -142,7 +142,7 @@ def chosen_runtime(spec: ExperimentSpec, runtimes: Sequence[RuntimeInfo]) -> Run
             and (not want.version or want.version in runtime.version)
             and commit_fits
             and (not want.backend or want.backend == runtime.backend)
-            and (not want.manifest_hash or runtime.manifest_hash.startswith(want.manifest_hash))
+            and (not want.manifest_hash or runtime.manifest_hash == want.manifest_hash)
         ):
             return runtime
     asked = {k: v for k, v in want.model_dump().items() if v}

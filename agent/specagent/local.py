@@ -94,9 +94,11 @@ def run_local(
     stop: threading.Event,
     tell: Callable[[Running], None],
     on_attempt: Callable[[AttemptReport], None],
+    on_planned: Callable[[int], None] = lambda n_trials: None,
 ) -> LocalRun:
     """Plans, runs, measures and compares. ``workloads`` are keyed as the points name them. Leaves all files under ``out``."""
     offer = make_offer(spec, host, workloads)
+    on_planned(len(offer.plan.trials))
     sink = FolderSink(out, on_attempt)
     evidence.write_json(out / "job.json", offer)
     evidence.write_json(out / "inventory.json", host.inventory)
@@ -140,6 +142,7 @@ def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink
         measured,
         failures,
         compare.JobFacts(noise_floor=None, shares_cores=False, hashes_verified=_hashes_hold(sink), n_hashes=n_hashes),
+        workloads=workloads,
     )
 
 
@@ -148,10 +151,10 @@ def _hashes_hold(sink: FolderSink) -> bool:
 
 
 def _model(name: str | None, field: str, inventory: HostInventory) -> ModelInfo:
-    """By alias, or by the hash of its manifest (or its beginning). Raises :class:`UnknownModel` with near names."""
+    """By alias, or by the hash of its manifest. Raises :class:`UnknownModel` with near names."""
     wanted = name or ""
     for model in inventory.models:
-        if model.alias == wanted or (len(wanted) >= 8 and model.manifest_hash.startswith(wanted)):
+        if wanted in (model.alias, model.manifest_hash):
             return model
     there = ", ".join(m.alias for m in inventory.models) or "none"
     raise UnknownModel(

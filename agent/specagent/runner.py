@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +13,7 @@ from typing import Protocol
 from speccore import engines, plan
 from speccore.errors import HostError, PlanDiffers, SpecWebError
 from speccore.plan import TrialOutcome
-from speccore.protocol import Finished, JobOffer, Running, TrialPlan
+from speccore.protocol import Finished, JobOffer, Running
 from speccore.workload import Workload
 
 from .inventory import Host
@@ -68,14 +69,15 @@ def run_job(job: PreparedJob, work: Path, sink: Sink, stop: threading.Event, tel
     """All trials that are left, each with its retries. ``stop`` ends it after the engine is down: outcome cancelled."""
     offer = job.offer
     outcomes = [TrialOutcome(trial=trial) for trial in offer.done_trials]
-    clock = _Clock(n_done=len(offer.done_trials))
+    clock = _Clock()
     while not stop.is_set():
         left = plan.next_trials(offer.spec, offer.plan, outcomes)
         if not left:
             return _word_on(job, outcomes)
         trial = left[0][0]
         number = sink.next_attempt(trial.id)
-        attempt = Attempt(job, trial, number, work, stop, _teller(offer, trial, tell, clock, len(left)))
+        attempt_id = str(uuid.uuid4())
+        attempt = Attempt(job, trial, attempt_id, number, work, stop, _teller(offer, trial.id, attempt_id, tell, clock.eta_s(len(left))))
         log.info("trial %s, attempt %d", trial.id, number)
         done = attempt.run()
         clock.trial_ended()
@@ -115,10 +117,9 @@ def failed_before_start(offer: JobOffer, error: Exception) -> Finished:
 class _Clock:
     """How long trials take here, for the estimate of the time that is left."""
 
-    def __init__(self, n_done: int) -> None:
+    def __init__(self) -> None:
         self._began = time.monotonic()
         self._n_ended = 0
-        self.n_done_before = n_done
 
     def trial_ended(self) -> None:
         self._n_ended += 1
@@ -130,19 +131,20 @@ class _Clock:
 
 
 def _teller(
-    offer: JobOffer, trial: TrialPlan, tell: Callable[[Running], None], clock: _Clock, n_left: int
+    offer: JobOffer, trial: str, attempt: str, tell: Callable[[Running], None], eta_s: float | None
 ) -> Callable[[str, int, int, float | None], None]:
     def told(phase: str, probe: int, n_probes: int, tokens_per_s: float | None) -> None:
         tell(
             Running(
                 job_id=offer.job_id,
                 lease=offer.lease,
-                trial=trial.id,
+                trial=trial,
+                attempt=attempt,
                 phase=phase,
                 probe=probe,
                 n_probes=n_probes,
                 tokens_per_s=tokens_per_s,
-                eta_s=clock.eta_s(n_left),
+                eta_s=eta_s,
             )
         )
 

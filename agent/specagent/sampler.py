@@ -34,12 +34,17 @@ class Sampler:
         self._done.set()
         self._thread.join(timeout=5)
 
+    def look(self) -> None:
+        """One look more, now; without the load, which needs an interval."""
+        with contextlib.suppress(psutil.Error, OSError):  # the engine may be gone
+            self.samples.append(self._sample(None))
+
     def _run(self) -> None:
         while not self._done.wait(INTERVAL_S):
-            with contextlib.suppress(psutil.Error, OSError):  # the engine may end between two looks
-                self.samples.append(self._look())
+            with contextlib.suppress(psutil.Error, OSError):
+                self.samples.append(self._sample(psutil.cpu_percent(None)))
 
-    def _look(self) -> Sample:
+    def _sample(self, cpu_percent: float | None) -> Sample:
         pids = process_tree(self._pid)
         rss, pss = memory_of(pids)
         temperature, clock = self._gpus.temperature_and_clock()
@@ -49,7 +54,7 @@ class Sampler:
             rss_bytes=rss,
             pss_bytes=pss,
             device_bytes=self._gpus.memory_by_uuid(pids),
-            cpu_percent=psutil.cpu_percent(None),
+            cpu_percent=cpu_percent,
             load_1m=os.getloadavg()[0],
             temperature_c=temperature,
             clock_mhz=clock,

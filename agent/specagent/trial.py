@@ -7,7 +7,6 @@ import json
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -83,9 +82,9 @@ class _State:
 class Attempt:
     """One try. :meth:`run` never raises for what engine or host do: the report says it, with all evidence there is."""
 
-    def __init__(self, job: PreparedJob, trial: TrialPlan, n: int, work: Path, stop: threading.Event, tell: Tell) -> None:
+    def __init__(self, job: PreparedJob, trial: TrialPlan, attempt_id: str, n: int, work: Path, stop: threading.Event, tell: Tell) -> None:
         self._job, self._trial, self._n, self._stop, self._tell = job, trial, n, stop, tell
-        self.id = str(uuid.uuid4())
+        self.id = attempt_id
         self._folder = work / self.id
         self._log = self._folder / records.LOG
         self._t0 = time.monotonic()
@@ -169,11 +168,13 @@ class Attempt:
         for warmup in self._trial.warmup:
             self._ask(port, warmup)
         self._enter("probing")
+        assert self._state.sampler
         n_probes = len(self._trial.probes)
         for i, probe in enumerate(self._trial.probes, 1):
             self._tell("probing", i, n_probes, self._last_speed())
             self._snapshot(port, "before", probe.id)
             self._ask(port, probe)
+            self._state.sampler.look()  # short probes may fall between two looks of the thread
             self._snapshot(port, "after", probe.id)
         probes = [p.record for p in self._state.probed if not p.record.warmup]
         if probes and all(r.failure for r in probes):

@@ -1,0 +1,255 @@
+"""The command line: run FILE · enrol · poll · once · inventory · doctor."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from speccore.errors import HostError, SpecWebError
+from speccore.protocol import AttemptReport, Running
+from speccore.workloads import builtin
+
+from . import __version__, doctor, evidence, local, table
+from .client import Client
+from .config import Config, find_config, load_config
+from .filecache import FileCache
+from .inventory import Host, take_inventory
+from .loop import Loop
+from .spool import Spool
+
+OK, BAD_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
+_IDENTITY = "server.json"
+#: A thread that has just received bytes waits for others at most this long (the interpreter's default is 5 ms).
+_SWITCH_INTERVAL_S = 0.0005
+
+
+class NotEnrolled(HostError):
+    code = "not_enrolled"
+    retry = False
+    remedy = "Get an enrolment code from the server's Hosts page and run: specweb-agent enrol --server URL --code CODE"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    try:
+        result: int = args.action(args)
+        return result
+    except SpecWebError as error:
+        _complain(error.message, error.remedy_text)
+        return BAD_INPUT if error.blame == "spec" or error.code in ("config_invalid", "not_enrolled") else FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="specweb-agent", description="Runs SpecWeb's experiments on this machine.")
+    parser.add_argument("--version", action="version", version=f"specweb-agent {__version__}")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--config",
+        type=Path,
+        help="configuration (default: SPECWEB_AGENT_CONFIG, ./specweb-agent.yaml, ~/.config/specweb-agent/config.yaml)",
+    )
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+
+    run = actions.add_parser("run", parents=[common], help="run an experiment here, with no server")
+    run.add_argument("file", type=Path, help="the experiment, YAML or JSON")
+    run.add_argument("--out", type=Path, help="folder for evidence and analysis (default: specweb-run-TIME)")
+    run.add_argument("--json", type=Path, dest="json_file", help="write the comparisons to this file")
+    run.add_argument("--quiet", action="store_true", help="print the result only")
+    run.set_defaults(action=_run)
+
+    enrol = actions.add_parser("enrol", parents=[common], help="make this host known to a server")
+    enrol.add_argument("--server", help="the server's address, https://…")
+    enrol.add_argument("--code", required=True, help="enrolment code from the server's Hosts page")
+    enrol.set_defaults(action=_enrol)
+
+    for name, once, text in (
+        ("poll", False, "take jobs from the server until stopped"),
+        ("once", True, "take at most one job from the server"),
+    ):
+        polling = actions.add_parser(name, parents=[common], help=text)
+        polling.set_defaults(action=_poll, once=once)
+
+    inventory = actions.add_parser("inventory", parents=[common], help="print what this machine offers, as JSON")
+    inventory.set_defaults(action=_inventory)
+    checks = actions.add_parser("doctor", parents=[common], help="what this machine is, what is missing and how to mend it")
+    checks.set_defaults(action=_doctor)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    spec = local.read_spec(args.file)
+    config, _ = _config(args)
+    workloads = builtin()
+    host = _host(config)
+    for problem in host.inventory.problems if not args.quiet else []:
+        print(f"note: {problem}", file=sys.stderr)
+    out = args.out or Path(f"specweb-run-{datetime.now().astimezone():%Y%m%d-%H%M%S}")
+    if (out / "job.json").exists():
+        _complain(f"{out} holds another run", "Name another folder with --out.")
+        return BAD_INPUT
+    out.mkdir(parents=True, exist_ok=True)
+    stop = threading.Event()
+    progress = _Progress(quiet=args.quiet)
+    with _stopping(stop.set):
+        done = local.run_local(spec, host, workloads, out.resolve(), stop, progress.running, progress.attempt, on_planned=progress.planned)
+    if args.json_file:
+        data = table.as_json(done.offer, host.inventory.hostname, done.reports, done.analysis)
+        evidence.write_whole(args.json_file.resolve(), json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n")
+    if done.analysis is None:
+        error = done.finished.error
+        _complain(f"the job {done.finished.outcome}" + (f": {error.message}" if error else ""), error.remedy if error else "")
+        print(f"evidence: {out}", file=sys.stderr)
+        return INTERRUPTED if done.finished.outcome == "cancelled" else FAILED
+    print(
+        "\n\n".join(
+            filter(None, (table.comparison_table(done.analysis), table.answer_lines(done.analysis), table.failed_checks(done.analysis)))
+        )
+    )
+    print(f"\nevidence: {out}")
+    return OK
+
+
+def _enrol(args: argparse.Namespace) -> int:
+    config, _ = _config(args)
+    server = (args.server or config.server).rstrip("/")
+    if not server:
+        _complain("no server is named", "Give --server URL, or set server in the configuration.")
+        return BAD_INPUT
+    client = Client(server)
+    reply = client.enrol(args.code, socket.gethostname())
+    config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    identity = {"server": server, "host_id": reply.host_id, "host_name": reply.host_name, "agent_token": reply.agent_token}
+    path = config.state_dir / _IDENTITY
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as f:
+        json.dump(identity, f)
+    path.chmod(0o600)  # also where an older file had another mode
+    print(f"enrolled at {server} as {reply.host_name}; now run: specweb-agent poll")
+    return OK
+
+
+def _poll(args: argparse.Namespace) -> int:
+    config, _ = _config(args)
+    identity = _identity(config)
+    with _only_one(config.state_dir):
+        client = Client(config.server or identity["server"], identity["agent_token"])
+        loop = Loop(client, Spool(config.state_dir / "spool"), lambda: _host(config), once=args.once)
+        with _stopping(loop.quit):
+            code, message = loop.run()
+    if message:
+        print(message, file=sys.stderr)
+    return code
+
+
+def _inventory(args: argparse.Namespace) -> int:
+    config, _ = _config(args)
+    print(_host(config).inventory.model_dump_json(indent=1))
+    return OK
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    config, path = _config(args)
+    try:
+        enrolled_at = _identity(config)["server"]
+    except NotEnrolled:
+        enrolled_at = ""
+    found = doctor.findings(config, path, _host(config), enrolled_at=enrolled_at)
+    for finding in found:
+        mark = {"ok": " ok ", "note": "note", "missing": "MISS"}[finding.level]
+        print(f"[{mark}] {finding.subject}: {finding.text}")
+        if finding.remedy:
+            print(f"       → {finding.remedy}")
+    return OK if doctor.can_run(found) else FAILED
+
+
+def _config(args: argparse.Namespace) -> tuple[Config, Path | None]:
+    path = args.config or find_config()
+    return load_config(path), path
+
+
+def _host(config: Config) -> Host:
+    return take_inventory(config, FileCache(config.state_dir / "files.json"))
+
+
+def _identity(config: Config) -> dict[str, str]:
+    try:
+        identity: dict[str, str] = json.loads((config.state_dir / _IDENTITY).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NotEnrolled(f"this host is not enrolled at a server ({config.state_dir / _IDENTITY}: {error.strerror})") from error
+    return identity
+
+
+@contextlib.contextmanager
+def _only_one(state_dir: Path) -> Iterator[None]:
+    """Two agents would measure each other."""
+    state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (state_dir / "agent.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise HostError(f"another agent runs with {state_dir}", remedy="Stop it first, or give this one another state_dir.") from error
+        yield
+
+
+@contextlib.contextmanager
+def _stopping(stop: Any) -> Iterator[None]:
+    """SIGTERM and Ctrl-C ask for an orderly end: the engine is stopped, what was measured is kept."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: stop()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)
+
+
+class _Progress:
+    """One line for each trial, on standard error."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._n_trials = 0
+        self._n_ended = 0
+        self._last: Running | None = None
+
+    def planned(self, n_trials: int) -> None:
+        self._n_trials = n_trials
+
+    def running(self, running: Running) -> None:
+        if running.tokens_per_s is not None:
+            self._last = running
+
+    def attempt(self, report: AttemptReport) -> None:
+        self._n_ended += 1
+        if self._quiet:
+            return
+        seconds = (report.ended_at - report.started_at).total_seconds()
+        speed = f"{self._last.tokens_per_s:7.1f} tokens/s" if self._last and self._last.trial == report.trial else " " * 16
+        result = report.outcome if not report.error else f"{report.outcome}: {report.error.message.splitlines()[0][:100]}"
+        print(f"[{self._n_ended}/{self._n_trials}] {report.trial:24} {seconds:6.1f} s {speed}  {result}", file=sys.stderr)
+
+
+def _complain(message: str, remedy: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    if remedy:
+        print(f"  → {remedy}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
