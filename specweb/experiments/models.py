@@ -31,7 +31,8 @@ STATE_ORDER = [
 
 
 def _teams_of(user: Viewer) -> models.QuerySet[Team]:
-    return Team.objects.filter(memberships__user_id=user.pk)
+    """None for a visitor: a filter on no user at all would match the teams that have no member."""
+    return Team.objects.filter(memberships__user_id=user.pk) if user.pk else Team.objects.none()
 
 
 class Visibility(models.TextChoices):
