@@ -1,5 +1,6 @@
 # demo · test · check · bench · up. CI runs the same. Paths are relative and quoted: a clone may lie in a path with spaces.
-# Variables of `make demo`: RUN=1 ONCE=1 OUT= PORT= SPECWEB_HOME= LLAMA_SERVER= DATABASE_URL= BROKER_URL= PYTHON= (see README).
+# Variables of `make demo`: RUN=1 ONCE=1 OUT= PORT= SPECWEB_HOME= LLAMA_SERVER= DATABASE_URL= BROKER_URL= EXPERIMENT=
+# PYTHON= (see README).
 
 PYTHON ?= python3
 IN_VENV := .venv/bin/python

@@ -1,7 +1,7 @@
 """`make demo`: starts the service here, measures the sample experiment, shows the answer, and stays up until Ctrl-C.
 
 Variables: RUN=1 measures again · ONCE=1 measures, writes OUT= and ends · SPECWEB_HOME= · PORT= · LLAMA_SERVER= ·
-DATABASE_URL= and BROKER_URL= for servers of your own.
+DATABASE_URL= and BROKER_URL= for servers of your own · EXPERIMENT= for another file than demo/experiment.yaml.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from demo.stack import StackError
 if TYPE_CHECKING:
     from specweb.experiments.models import Experiment, Host
 
-EXPERIMENT = ROOT / "demo" / "experiment.yaml"
 AGENT_READY_S = 120.0
 
 
@@ -45,6 +44,7 @@ class Options:
     out: Path | None
     database_url: str
     broker_url: str
+    experiment: Path
 
     @classmethod
     def from_environment(cls) -> Options:
@@ -66,6 +66,7 @@ class Options:
             out=Path(out).expanduser().absolute() if out else None,
             database_url=os.environ.get("DATABASE_URL", ""),
             broker_url=os.environ.get("BROKER_URL", ""),
+            experiment=Path(os.environ.get("EXPERIMENT") or ROOT / "demo" / "experiment.yaml").expanduser().absolute(),
         )
 
 
@@ -150,7 +151,7 @@ def unfinished(experiments: Any) -> Any:
     return Job.objects.filter(experiment__in=experiments).exclude(state__in=[s.value for s in FINAL])
 
 
-def choose_experiment(again: bool, facts: dict[str, Any]) -> tuple[Experiment, bool]:
+def choose_experiment(file: Path, again: bool, facts: dict[str, Any]) -> tuple[Experiment, bool]:
     """The experiment to show and whether it is still to be measured. ``again``: a new one, and unfinished ones are cancelled."""
     from django.utils import timezone
     from speccore.spec import parse_spec
@@ -159,9 +160,12 @@ def choose_experiment(again: bool, facts: dict[str, Any]) -> tuple[Experiment, b
     from specweb.experiments.models import Experiment
     from specweb.experiments.services.jobs import request_cancel
 
-    spec, problems = parse_spec(yaml.safe_load(EXPERIMENT.read_text(encoding="utf-8")))
+    try:
+        spec, problems = parse_spec(yaml.safe_load(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DemoError(f"{file} can't be read: {error}") from error
     if spec is None:
-        raise DemoError(f"{EXPERIMENT}: " + "; ".join(f"{p.field}: {p.message}" for p in problems))
+        raise DemoError(f"{file}: " + "; ".join(f"{p.field}: {p.message}" for p in problems))
     same = Experiment.objects.filter(team=Team.objects.get(slug=facts["team"]), spec_hash=spec.spec_hash()).order_by("-id")
     if again:
         for job in unfinished(same):
@@ -171,7 +175,7 @@ def choose_experiment(again: bool, facts: dict[str, Any]) -> tuple[Experiment, b
             return open_job.experiment, True
         if processed := same.filter(jobs__state="processed").first():
             return processed, False
-    submitted = json.loads(command("submit", str(EXPERIMENT), team=facts["team"], user=facts["user"], json=True))
+    submitted = json.loads(command("submit", str(file), team=facts["team"], user=facts["user"], json=True))
     return Experiment.objects.get(pk=submitted["experiment"]), True
 
 
@@ -228,7 +232,7 @@ def stay(service: Service, experiment: Experiment, facts: dict[str, Any], report
 
 def run(options: Options, service: Service) -> int:
     facts = start(service)
-    experiment, to_measure = choose_experiment(options.again, facts)
+    experiment, to_measure = choose_experiment(options.experiment, options.again, facts)
     if to_measure:
         print(f"measuring {experiment.name!r}:", flush=True)
     else:
