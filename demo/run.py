@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from speccore.jobstate import FINAL, JobState
+from speccore.spec import ExperimentSpec, parse_spec
 
 from demo import preflight
 from demo.prepare import NoEngine, write_agent_config
@@ -144,28 +146,30 @@ def wait_for_agent(service: Service) -> None:
 
 
 def unfinished(experiments: Any) -> Any:
-    from speccore.jobstate import FINAL
-
     from specweb.experiments.models import Job
 
     return Job.objects.filter(experiment__in=experiments).exclude(state__in=[s.value for s in FINAL])
 
 
-def choose_experiment(file: Path, again: bool, facts: dict[str, Any]) -> tuple[Experiment, bool]:
-    """The experiment to show and whether it is still to be measured. ``again``: a new one, and unfinished ones are cancelled."""
-    from django.utils import timezone
-    from speccore.spec import parse_spec
-
-    from specweb.accounts.models import Team
-    from specweb.experiments.models import Experiment
-    from specweb.experiments.services.jobs import request_cancel
-
+def read_experiment(file: Path) -> ExperimentSpec:
+    """Read before anything starts: a slip of the pen should not cost a minute."""
     try:
         spec, problems = parse_spec(yaml.safe_load(file.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise DemoError(f"{file} can't be read: {error}") from error
     if spec is None:
         raise DemoError(f"{file}: " + "; ".join(f"{p.field}: {p.message}" for p in problems))
+    return spec
+
+
+def choose_experiment(spec: ExperimentSpec, file: Path, again: bool, facts: dict[str, Any]) -> tuple[Experiment, bool]:
+    """The experiment to show and whether it is still to be measured. ``again``: a new one, and unfinished ones are cancelled."""
+    from django.utils import timezone
+
+    from specweb.accounts.models import Team
+    from specweb.experiments.models import Experiment
+    from specweb.experiments.services.jobs import request_cancel
+
     same = Experiment.objects.filter(team=Team.objects.get(slug=facts["team"]), spec_hash=spec.spec_hash()).order_by("-id")
     if again:
         for job in unfinished(same):
@@ -181,11 +185,9 @@ def choose_experiment(file: Path, again: bool, facts: dict[str, Any]) -> tuple[E
 
 def follow(service: Service, experiment: Experiment) -> bool:
     """Shows the trials as they end, until the job has. Returns whether it came to a result."""
-    from speccore.jobstate import FINAL, JobState
-
     from demo.progress import Progress
 
-    job = experiment.jobs.get()
+    job = experiment.jobs.earliest("id")
     progress = Progress(job)
     while True:
         service.check()
@@ -203,7 +205,7 @@ def show(experiment: Experiment) -> None:
     """The same table that `specweb-agent run` prints."""
     from specagent.table import answer_lines, comparison_table, failed_checks
 
-    analysis = experiment.jobs.get().analyses.last()
+    analysis = experiment.jobs.earliest("id").analyses.last()
     if analysis is not None:
         parts = (comparison_table(analysis.parsed), answer_lines(analysis.parsed), failed_checks(analysis.parsed))
         print("\n" + "\n\n".join(filter(None, parts)) + "\n", flush=True)
@@ -231,8 +233,9 @@ def stay(service: Service, experiment: Experiment, facts: dict[str, Any], report
 
 
 def run(options: Options, service: Service) -> int:
+    spec = read_experiment(options.experiment)
     facts = start(service)
-    experiment, to_measure = choose_experiment(options.experiment, options.again, facts)
+    experiment, to_measure = choose_experiment(spec, options.experiment, options.again, facts)
     if to_measure:
         print(f"measuring {experiment.name!r}:", flush=True)
     else:
