@@ -94,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(args: argparse.Namespace) -> int:
+    logging.getLogger().setLevel(logging.WARNING)  # the progress lines say the rest
     spec = local.read_spec(args.file)
     config, _ = _config(args)
     workloads = builtin()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from .config import Config
-from .inventory import Host
+from .inventory import Host, NoEngine
 
 _GIB = 1 << 30
 _LEAST_FREE = 2 * _GIB
@@ -70,8 +70,7 @@ def _engines(host: Host) -> list[Finding]:
         )
         for r in host.runtimes
     ]
-    remedy = "Install llama-server and name it in the configuration under runtimes, in LLAMA_SERVER, or on the PATH."
-    return found or [Finding("missing", "engine", "no usable engine build", remedy)]
+    return found or [Finding("missing", "engine", "no usable engine build", NoEngine.remedy)]
 
 
 def _models(host: Host) -> list[Finding]:

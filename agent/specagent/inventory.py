@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 from speccore import engines
-from speccore.errors import ModelFileMissing, NoHostCanRun
+from speccore.errors import HostError, ModelFileMissing, NoHostCanRun
 from speccore.inventory import Device, HostInventory, ModelInfo, RuntimeInfo
 from speccore.spec import ExperimentSpec
 
@@ -25,6 +25,12 @@ from .filecache import FileCache
 from .gpus import Gpus
 from .models import configured_models, model_files, model_info
 from .runtimes import Runtime, RuntimeBroken, configured_runtimes, read_runtime
+
+
+class NoEngine(HostError):
+    code = "no_engine"
+    retry = False
+    remedy = "Install llama-server and name it in the configuration under runtimes, in LLAMA_SERVER, or on the PATH."
 
 
 @dataclass
@@ -130,7 +136,7 @@ def _models(config: Config, cache: FileCache, problems: list[str]) -> list[Model
 
 
 def chosen_runtime(spec: ExperimentSpec, runtimes: Sequence[RuntimeInfo]) -> RuntimeInfo:
-    """The first build that the spec's selector allows. Raises :class:`NoHostCanRun` naming what is there."""
+    """The first build that the spec's selector allows. Raises :class:`NoHostCanRun` naming what is there, or :class:`NoEngine`."""
     want = spec.runtime
     for runtime in runtimes:
         commit_fits = not want.source_commit or (
@@ -145,6 +151,8 @@ def chosen_runtime(spec: ExperimentSpec, runtimes: Sequence[RuntimeInfo]) -> Run
             and (not want.manifest_hash or runtime.manifest_hash == want.manifest_hash)
         ):
             return runtime
+    if not runtimes:
+        raise NoEngine("this host has no usable engine build")
     asked = {k: v for k, v in want.model_dump().items() if v}
     there = "; ".join(f"{r.engine} {r.version} ({r.backend}, {r.manifest_hash[:12]})" for r in runtimes) or "none"
     raise NoHostCanRun(

@@ -77,11 +77,16 @@ def exchange(port: int, path: str, body: bytes, timeout_s: float, stop: threadin
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected_at = time.monotonic()
         sock.settimeout(timeout_s)
+        request = head + body
         with _no_collection():
+            sent_at = connected_at
             # a server that has closed already answers by the end of the stream
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                sock.sendall(head + body)
-            sent_at = time.monotonic()
+                sock.sendall(request[:-1])
+                # The engine can't begin before the last byte. Its write may return late (on loopback the reader's work
+                # can run inside it, or before us on the same core), so the stamp is taken just before.
+                sent_at = time.monotonic()
+                sock.sendall(request[-1:])
             reception = receiver.read(sock, sent_at + timeout_s, stop)
     return Exchange(connected_at, sent_at, reception)
 

@@ -29,12 +29,14 @@ def answer_lines(analysis: JobAnalysis) -> str:
 
 
 def failed_checks(analysis: JobAnalysis) -> str:
-    """The integrity panel, only what did not pass."""
-    seen: dict[str, str] = {}
-    for check in [*analysis.checks, *(c for comparison in analysis.comparisons for c in comparison.checks)]:
-        if not check.passed:
-            seen.setdefault(check.sentence, f"  {check.kind}, {check.state}: {check.name}: {check.sentence}")
-    return "\n".join(seen.values())
+    """The integrity panel in short: what failed with its sentence, what was not checked by name."""
+    checks = [*analysis.checks, *(c for comparison in analysis.comparisons for c in comparison.checks)]
+    failed = dict.fromkeys(f"  {c.kind}: {c.name}: {c.sentence}" for c in checks if c.state == "failed")
+    unchecked = dict.fromkeys(c.name for c in checks if c.state == "not checked")
+    lines = ["integrity: " + ("these checks failed" if failed else "no check failed"), *failed]
+    if unchecked:
+        lines.append(f"  not checked: {', '.join(unchecked)}")
+    return "\n".join(lines)
 
 
 def as_json(offer: JobOffer, host_name: str, reports: Sequence[AttemptReport], analysis: JobAnalysis | None) -> dict[str, Any]:
