@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .integrity import TASK_CHECKS
 from .measurement import ComparisonResult, Interval, value_of
 from .metrics import METRICS
 from .spec import Point
+from .verdict import ratio
 
 
 def answer(point: Point, compared: Sequence[ComparisonResult]) -> dict[str, Any]:
@@ -44,16 +46,21 @@ def _estimate(c: ComparisonResult) -> float:
 def _sentence(where: str, best: ComparisonResult) -> str:
     verdict = best.verdict
     if verdict.word == "keep":
-        parts = [f"{where}: keep {best.arm}, {verdict.sentence}"]
-        bill = value_of(best.memory_bill_bytes)
-        if bill is not None:
-            metric = METRICS["memory_bill_bytes"]
-            parts.append(f"{metric.show(bill)} {metric.unit}")
-        if best.context_lost_tokens is not None:
-            parts.append("context kept" if best.context_lost_tokens <= 0 else f"{best.context_lost_tokens:,} tokens of context lost")
-        return ", ".join(parts)
+        return f"{where}: keep {best.arm}, {_terms(best)}"
     if verdict.word == "disable":
         return f"{where}: disable speculation; the best arm, {best.arm}, {verdict.sentence}"
-    if verdict.word == "inconclusive":
-        return f"{where}: inconclusive; {best.arm}: {verdict.sentence}"
     return f"{where}: {verdict.word}; {best.arm}: {verdict.sentence}"
+
+
+def _terms(best: ComparisonResult) -> str:
+    """What is gained and what it costs: ``2.41× [2.33–2.49], +1,130 MiB, context kept; quality not shown: …``."""
+    parts = [ratio(best.speedup)] if isinstance(best.speedup, Interval) else []
+    bill = value_of(best.memory_bill_bytes)
+    if bill is not None:
+        metric = METRICS["memory_bill_bytes"]
+        parts.append(f"{metric.show(bill)} {metric.unit}")
+    if best.context_lost_tokens is not None:
+        lost = best.context_lost_tokens
+        parts.append("context kept" if lost <= 0 else f"{lost:,} tokens of context per slot lost")
+    notes = [c.sentence for c in best.checks if c.name == TASK_CHECKS and c.state != "passed"]
+    return "; ".join([", ".join(parts), *notes])

@@ -121,6 +121,7 @@ class _Job:
         speedup = drift.adjusted if isinstance(drift, stats.Drift) and flagged else stats.ratio_interval(values)
         total_time = stats.ratio_interval([stats.total_value(s) for s in seconds.values()])
         sides = [[*self.results.by_block(a.name, point.key).values()] for a in (baseline, arm)]
+        quality = _quality(blocks)
         checks = integrity.checks(
             integrity.Compared(
                 arm=arm.name,
@@ -131,6 +132,7 @@ class _Job:
                 arm_attempts=sides[1],
                 blocks=blocks,
                 drift=drift,
+                quality=quality,
                 failures={f.trial: f.message for f in self._failures_at(point, arm.name, baseline.name)},
             )
         )
@@ -145,7 +147,7 @@ class _Job:
             checks=[*self.checks, *checks],
             required_context=self.spec.requirements.context,
             required_slots=self.spec.requirements.slots,
-            quality=_quality(blocks),
+            quality=quality,
             **self._engagement(arm),
             **self._outage(arm, point, len(values)),
         )

@@ -14,7 +14,8 @@ from .keys import pair_key
 from .measurement import AttemptMeasurement, Check, Interval, ProbeMeasurement, Withheld, value_of
 from .pairs import BlockPairs, used_probes
 from .spec import is_model_drafter
-from .stats import Drift
+from .stats import Drift, PassDifference
+from .verdict import QUALITY_TOLERANCE
 
 MOST_FAILED = 0.05  # share of probes, and of pairs dropped
 MOST_LATE = 0.01  # share of a client's events
@@ -23,6 +24,7 @@ ALIVE = 0.05  # share of first positions accepted
 ALIVE_HARD_TEMPERATURE = 0.2
 FEW_PROMPTS = 8
 HOLM_P = 0.05
+TASK_CHECKS = "task checks"
 NAMED = 10  # so many trials or probes are named in a check's evidence
 
 
@@ -50,6 +52,7 @@ class Compared:
     arm_attempts: Sequence[AttemptMeasurement]
     blocks: Sequence[BlockPairs]
     drift: Drift | Withheld
+    quality: PassDifference | Withheld
     failures: Mapping[str, str]
 
 
@@ -68,6 +71,7 @@ def checks(c: Compared) -> list[Check]:
         host_drift(c.drift),
         order_balance([b.position_difference for b in c.blocks if b.matched]),
         few_prompts(len({m.item for b in c.blocks for m in b.matched})),
+        task_checks(c.quality),
         failed_trials(c.failures),
         evidence_whole({a.trial: a.problems for a in attempts}),
     ]
@@ -248,6 +252,19 @@ def few_prompts(n: int) -> Check:
     if n < FEW_PROMPTS:
         return failed(name, f"these prompts only: {n} distinct ones, a claim on this kind of work needs {FEW_PROMPTS}", n=n)
     return passed(name, f"{n} distinct prompts", n=n)
+
+
+def task_checks(quality: PassDifference | Withheld) -> Check:
+    """Whether the arm's answers are as right as the baseline's. Not shown is not held."""
+    if isinstance(quality, Withheld):
+        return not_checked(TASK_CHECKS, f"quality not checked: {quality.withheld}")
+    evidence: dict[str, Any] = {"n": quality.n, "baseline": quality.baseline, "arm": quality.arm, "low": quality.low, "high": quality.high}
+    shares = f"{quality.arm:.0%} of the task checks passed in the arm, {quality.baseline:.0%} in the baseline"
+    if quality.high < -QUALITY_TOLERANCE:
+        return failed(TASK_CHECKS, f"quality lost: {shares}, n = {quality.n}", **evidence)
+    if quality.low > -QUALITY_TOLERANCE:
+        return passed(TASK_CHECKS, f"quality held: {shares}, n = {quality.n}", **evidence)
+    return not_checked(TASK_CHECKS, f"quality not shown: {shares}, n = {quality.n}, needs about {quality.needed} prompts", **evidence)
 
 
 def failed_trials(failures: Mapping[str, str]) -> Check:

@@ -259,7 +259,7 @@ _ALL = (
         "memory bill",
         "MiB",
         "The arm's peak memory while probing minus the baseline's in the same block, devices and process tree together; median over blocks.",
-        "{:+.0f}",
+        "{:+,.0f}",
         "memory samples",
         scale=_MIB,
     ),

@@ -54,8 +54,10 @@ def test_a_twofold_arm_is_kept() -> None:
     assert [k.name for k in c.checks if k.kind == "hard" and k.state != "passed"] == []
     (answer,) = analysis.answers
     assert (answer["word"], answer["arm"]) == ("keep", "draft-4")
-    assert answer["sentence"].startswith("count at temperature 0: keep draft-4, 2.0")
-    assert answer["sentence"].endswith("the baseline's speed, +9 MiB, context kept")
+    shown = f"{c.speedup.estimate:.2f}× [{c.speedup.low:.2f}–{c.speedup.high:.2f}]"
+    assert answer["sentence"] == (
+        f"count at temperature 0: keep draft-4, {shown}, +9 MiB, context kept; quality not checked: no prompt has a check"
+    )
     assert len(analysis.attempts_used) == 10
 
 

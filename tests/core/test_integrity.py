@@ -192,6 +192,17 @@ def test_a_baseline_is_compared_with_itself_where_it_answered_twice() -> None:
     assert "1 of 2 greedy answers" in differing.sentence
 
 
+def test_task_checks_are_lost_held_or_not_shown() -> None:
+    def told(low: float, high: float) -> Check:
+        return integrity.task_checks(stats.PassDifference(n=40, baseline=0.9, arm=0.8, low=low, high=high, needed=300))
+
+    assert of(told(-0.3, -0.021)) == ("soft", "failed")
+    assert of(told(-0.019, 0.3)) == ("soft", "passed")
+    assert of(told(-0.3, -0.019)) == ("soft", "not checked")
+    assert told(-0.3, 0.1).sentence.endswith("n = 40, needs about 300 prompts")
+    assert integrity.task_checks(Withheld(withheld="no prompt has a check")).sentence == "quality not checked: no prompt has a check"
+
+
 def test_failed_trials_and_broken_evidence_are_told() -> None:
     assert of(integrity.failed_trials({})) == ("soft", "passed")
     assert integrity.failed_trials({"b1-arm": "died"}).sentence == "1 trial failed at least once, first b1-arm: died"

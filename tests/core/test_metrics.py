@@ -44,6 +44,7 @@ def test_every_number_that_is_shown_has_a_definition() -> None:
         ("speedup", 1.906, "1.91"),
         ("acceptance_rate", 0.7834, "78"),
         ("memory_bill_bytes", 9.4 * 2**20, "+9"),
+        ("memory_bill_bytes", 1130 * 2**20, "+1,130"),
         ("memory_bill_bytes", -(2**20), "-1"),
         ("noise_floor", 0.0123, "1.2"),
         ("completion_tokens", 64.0, "64"),
@@ -58,6 +59,6 @@ def test_every_check_is_named_in_the_docs() -> None:
     plan = planned(spec)
     analysis = analyse_job(spec, plan, attempts(spec, plan, {"off": 1.0, "draft-4": 2.0}), [], JobFacts())
     names = {c.name for c in [*analysis.checks, *analysis.comparisons[0].checks]}
-    assert len(names) == 13 + 9
+    assert len(names) == 14 + 9
     rows = "\n".join(line for line in DOCS.splitlines() if line.startswith("|"))
     assert {name for name in names if name not in rows} == set()
