@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.http import Http404
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
+from speccore.canonical import sha256_of
 from speccore.errors import BlobTooLarge, NotAllowed, ProtocolTooOld
 from speccore.inventory import Peer
 from speccore.protocol import (
@@ -28,7 +30,7 @@ from specweb import queue
 from specweb.experiments.models import Workload
 from specweb.experiments.services.hosts import enrol, store_inventory
 from specweb.experiments.services.polling import Pace, poll
-from specweb.experiments.text import without_nul
+from specweb.experiments.text import storable
 from specweb.results.queries import done_trials
 from specweb.results.services.reports import report_attempt
 from specweb.results.store import held_blob, store_blob
@@ -67,7 +69,10 @@ class PollView(AgentView):
 
 class InventoryView(AgentView):
     def post(self, request: Request) -> Response:
-        row = store_inventory(request.auth, _decode(InventoryRequest, request).inventory, timezone.now())
+        message = _decode(InventoryRequest, request)
+        # Of what was sent, not of what was understood: an agent of another release hashes fields that this one doesn't know.
+        digest = sha256_of(request.data["inventory"])
+        row = store_inventory(request.auth, message.inventory, timezone.now(), digest=digest)
         queue.send("dispatch")
         return Response({"protocol": PROTOCOL, "inventory_hash": row.hash})
 
@@ -132,7 +137,9 @@ class NothingHere(APIView):
 
 
 def _decode(model: type[Message], request: Request) -> Message:
-    data = without_nul(request.data)
+    if int(request.headers.get("Content-Length") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+        raise RequestDataTooBig  # the framework's JSON parser reads without a limit
+    data = storable(request.data)
     if isinstance(data, dict) and isinstance(data.get("protocol"), int) and data["protocol"] != PROTOCOL:
         raise ProtocolTooOld(f"protocol {data['protocol']} is not spoken here, {PROTOCOL} is", protocol=data["protocol"], served=PROTOCOL)
     return model.model_validate(data)

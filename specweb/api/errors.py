@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.db import DataError, IntegrityError
 from django.http import Http404
 from pydantic import ValidationError
 from rest_framework import exceptions
@@ -48,9 +49,16 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
     set_rollback()
     body, status = _body_and_status(error)
     if status >= 500:
-        log.error("%s failed", context.get("request"), exc_info=error)
+        log.error("%s failed", _where(context), exc_info=error)
+    else:
+        log.info("%s refused, %s: %s", _where(context), body.code, body.message)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return Response({"error": body.model_dump(mode="json")}, status=status, headers=headers)
+
+
+def _where(context: dict[str, Any]) -> str:
+    request = context.get("request")
+    return f"{request.method} {request.path}" if request is not None else "a request"
 
 
 def _body_and_status(error: Exception) -> tuple[ErrorBody, int]:
@@ -67,6 +75,10 @@ def _body_and_status(error: Exception) -> tuple[ErrorBody, int]:
         return _error("not_allowed", "this token may not do that"), 403
     if isinstance(error, Http404 | exceptions.NotFound):
         return _error("not_found", "there is nothing at this address"), 404
+    if isinstance(error, DataError | UnicodeEncodeError):
+        return _error("invalid_message", "a value in the message can't be stored: too long, too large, or no text"), 400
+    if isinstance(error, IntegrityError):
+        return _error("conflict", "another request changed the same thing first", retry=True), 409
     if isinstance(error, RequestDataTooBig):
         return _error("message_too_large", "the message is larger than this service takes"), 413
     if isinstance(error, exceptions.APIException):

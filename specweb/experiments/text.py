@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 
-def without_nul(value: Any) -> Any:
-    """The same JSON value with NUL characters replaced: PostgreSQL stores none, and a log may hold some."""
+def storable(value: Any) -> Any:
+    """The same JSON value with NUL characters and lone surrogates replaced: PostgreSQL stores neither, a log may hold both."""
     if isinstance(value, str):
-        return value.replace("\x00", "\ufffd")
+        return value.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {without_nul(k): without_nul(v) for k, v in value.items()}
+        return {storable(k): storable(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [without_nul(v) for v in value]
+        return [storable(v) for v in value]
     return value

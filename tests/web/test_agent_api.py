@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import zstandard
 from django.conf import settings
+from speccore.canonical import sha256_of
 from speccore.protocol import JobOffer
 
 from specweb.experiments.models import Host, HostInventory, HostModel, Job, JobMove, Lease, Model, Runtime
@@ -94,6 +95,11 @@ class TestWhoSpeaks:
         assert refusal(broken) == (400, "parse_error")
         assert refusal(world.agent.post("poll", [1])) == (400, "invalid_message")
 
+    def test_a_message_that_is_too_large(self, world: World, settings: Any) -> None:
+        settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+        assert refusal(world.agent.poll(noise="x" * 1000)) == (413, "message_too_large")
+        assert refusal(Agent("").post("enrol", {"code": "x" * 1000})) == (413, "message_too_large")
+
     def test_another_protocol(self, world: World) -> None:
         assert refusal(world.agent.post("poll", {"protocol": 9, "inventory_hash": ""})) == (426, "protocol_not_supported")
 
@@ -115,6 +121,22 @@ class TestInventory:
         world.agent.inventory = inventory(problems=["bad\x00text"])
         assert world.agent.send_inventory().status_code == 200
         assert HostInventory.objects.get().content["problems"] == ["bad\ufffdtext"]
+        assert world.agent.poll().json()["send_inventory"] is False
+
+    def test_an_agent_of_another_release_is_understood_and_not_asked_again(self, world: World) -> None:
+        sent = inventory().model_dump(mode="json") | {"field_of_2031": 1}
+        del sent["sensors"]
+        assert world.agent.post("inventory", {"protocol": 1, "inventory": sent}).status_code == 200
+        reply = world.agent.post("poll", {"protocol": 1, "inventory_hash": sha256_of(sent)})
+        assert reply.json()["send_inventory"] is False
+
+    def test_numbers_and_text_that_cannot_be_stored(self, world: World) -> None:
+        body = {"protocol": 1, "inventory": {**inventory().model_dump(mode="json"), "problems": ["half a character \ud800"]}}
+        assert refusal(world.agent.post("inventory", body)) == (400, "invalid_message")
+        huge = world.agent.inventory.models[0].model_copy(update={"size_bytes": 2**70})
+        world.agent.inventory = inventory(models=[huge])
+        assert refusal(world.agent.send_inventory()) == (400, "invalid_message")
+        assert not HostInventory.objects.exists()
 
     def test_a_changed_inventory_sends_a_queued_job_back(self, world: World) -> None:
         world.agent.poll()
@@ -192,6 +214,19 @@ class TestPoll:
         submit(spec(), world.team, world.owner)
         dispatch()
         assert world.agent.poll(draining=True).json()["job"] is None
+
+
+class TestCost:
+    def test_a_heartbeat_is_a_few_statements_however_many_trials(
+        self, world: World, offer: JobOffer, django_assert_max_num_queries: Any
+    ) -> None:
+        running = {"job_id": offer.job_id, "lease": 1}
+        for trial in offer.plan.trials:
+            world.agent.deliver(offer, trial.id, FILES)
+        with django_assert_max_num_queries(12):
+            assert world.agent.poll(running=running).status_code == 200
+        with django_assert_max_num_queries(8):
+            assert world.other_agent.poll().status_code == 200
 
 
 class TestWorkload:
@@ -371,6 +406,13 @@ class TestReports:
         theirs = world.other_agent.offer()
         copied = report(theirs, theirs.plan.trials[0].id, {}, attempt_id=mine.attempt_id)
         assert refusal(world.other_agent.report(copied, theirs.lease_token)) == (403, "not_allowed")
+
+    @pytest.mark.parametrize("name", ["../server.log", "a/b", "", "x" * 121, ".hidden", "a\nb"])
+    def test_a_file_name_that_is_none(self, world: World, offer: JobOffer, name: str) -> None:
+        world.agent.put(b"x", offer.lease_token)
+        message = report(offer, offer.plan.trials[0].id, {"server.log": b"x"})
+        odd = message.model_copy(update={"evidence": [message.evidence[0].model_copy(update={"name": name})]})
+        assert refusal(world.agent.report(odd, offer.lease_token)) == (403, "not_allowed")
 
     def test_a_name_given_twice(self, world: World, offer: JobOffer) -> None:
         world.agent.put(b"x", offer.lease_token)

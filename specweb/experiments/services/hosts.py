@@ -52,9 +52,12 @@ def host_of_token(token: str) -> Host | None:
     return Host.objects.filter(token_hash=hash_of(token), revoked_at=None).select_related("team", "inventory").first()
 
 
-def store_inventory(host: Host, inventory: Inventory, now: datetime) -> HostInventory:
-    """Keeps an inventory and fills the catalogues from it. A job that was queued on an older one is dispatched anew."""
-    digest = inventory.content_hash()
+def store_inventory(host: Host, inventory: Inventory, now: datetime, *, digest: str = "") -> HostInventory:
+    """Keeps an inventory and fills the catalogues from it. A job that was queued on an older one is dispatched anew.
+
+    ``digest`` is its hash as the agent computes it and names it in each poll; unset: that of ``inventory``.
+    """
+    digest = digest or inventory.content_hash()
     with transaction.atomic():
         row, _ = HostInventory.objects.get_or_create(
             host=host,

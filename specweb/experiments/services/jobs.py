@@ -48,6 +48,8 @@ def move_job(
         changes: dict[str, Any] = {"state": to.value, "reason": reason, **frozen}
         if stamp := _STAMP[to]:
             changes[stamp] = now
+        if to not in HELD:
+            changes["progress"] = None
         if Job.objects.filter(pk=job_id, state=src.value).update(**changes) != 1:
             return False
         JobMove.objects.create(job_id=job_id, src=src.value, dst=to.value, at=now, by=by, reason=reason)

@@ -13,6 +13,7 @@ from speccore.workload import Workload as WorkloadContent
 from specweb import queue
 from specweb.accounts.models import Team, User
 from specweb.experiments.models import Arm, Experiment, Host, HostModel, Job, Point, Visibility, Workload
+from specweb.experiments.text import storable
 
 from .placement import unknown_model
 
@@ -32,9 +33,9 @@ def submit(spec: ExperimentSpec, team: Team, user: User | None, visibility: Visi
             team=team,
             created_by=user,
             visibility=visibility,
-            name=spec.name,
-            question=spec.question,
-            spec=spec.model_dump(mode="json"),
+            name=storable(spec.name),
+            question=storable(spec.question),
+            spec=storable(spec.model_dump(mode="json")),
             spec_hash=spec.spec_hash(),
         )
         Arm.objects.bulk_create(_arms(experiment, spec))

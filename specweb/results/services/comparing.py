@@ -17,7 +17,7 @@ from uuid_utils.compat import uuid7
 
 from specweb.experiments.models import Job
 from specweb.experiments.services.jobs import fail_job, move_job
-from specweb.experiments.text import without_nul
+from specweb.experiments.text import storable
 from specweb.results.models import Analysis, Attempt, Comparison, EvidenceFile
 from specweb.results.queries import error_of, unparsed_attempts
 
@@ -53,11 +53,9 @@ def compare_job(job_id: UUID, now: datetime, *, again: bool = False) -> bool:
         except Exception as error:
             log.exception("job %s can't be compared", job_id)
             fault = AnalysisFault(f"the numbers can't be compared: {type(error).__name__}: {error}")
-            fail_job(
-                job.pk, ErrorBody.model_validate(without_nul(fault.body().model_dump())), now=now, by=BY, sources=(JobState.COMPLETED,)
-            )
+            fail_job(job.pk, ErrorBody.model_validate(storable(fault.body().model_dump())), now=now, by=BY, sources=(JobState.COMPLETED,))
             return False
-        move_job(job.pk, JobState.PROCESSED, now=now, by=BY, reason="", progress=None)
+        move_job(job.pk, JobState.PROCESSED, now=now, by=BY, reason="")
     return True
 
 
@@ -118,9 +116,7 @@ def store_analysis(job: Job, analysis: JobAnalysis) -> Analysis:
     """Keeps an analysis and its comparisons; earlier ones stay and name what superseded them."""
     arms = {a.name: a.pk for a in job.experiment.arms.all()}
     points = {p.key: p.pk for p in job.experiment.points.all()}
-    kept = Analysis.objects.create(
-        job=job, analysis_version=analysis.analysis_version, numbers=without_nul(analysis.model_dump(mode="json"))
-    )
+    kept = Analysis.objects.create(job=job, analysis_version=analysis.analysis_version, numbers=storable(analysis.model_dump(mode="json")))
     new = [_comparison(job, kept, c, arms[c.arm], points[c.point]) for c in analysis.comparisons]
     for comparison in new:
         # Superseded first: only one of an arm and point may be current. The reference is checked at commit.
@@ -139,7 +135,7 @@ def _comparison(job: Job, analysis: Analysis, c: ComparisonResult, arm_id: int, 
         arm_id=arm_id,
         point_id=point_id,
         analysis_version=c.analysis_version,
-        numbers=without_nul(c.model_dump(mode="json")),
+        numbers=storable(c.model_dump(mode="json")),
         speedup=interval.estimate if interval else None,
         ci_low=interval.low if interval else None,
         ci_high=interval.high if interval else None,

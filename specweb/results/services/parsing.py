@@ -14,7 +14,7 @@ from speccore.workload import Workload
 
 from specweb import queue
 from specweb.experiments.models import Experiment, Point
-from specweb.experiments.text import without_nul
+from specweb.experiments.text import storable
 from specweb.results.models import Attempt, AttemptState, MeasurementSet, Probe
 from specweb.results.store import read_blob
 
@@ -86,7 +86,7 @@ def _store(attempt: Attempt, measurement: AttemptMeasurement) -> bool:
     points = {p.key: p for p in Point.objects.filter(experiment=attempt.trial.job.experiment)}
     try:
         with transaction.atomic():
-            numbers = without_nul(measurement.model_dump(mode="json"))
+            numbers = storable(measurement.model_dump(mode="json"))
             kept = MeasurementSet.objects.create(attempt=attempt, parser_version=PARSER_VERSION, numbers=numbers)
             Probe.objects.bulk_create([_probe(kept, i, p, points[p.point]) for i, p in enumerate(measurement.probes)])
             # Swapped, so that two workers with one attempt leave one current set, not two.
@@ -107,7 +107,7 @@ def _note_failure(attempt: Attempt, error: ErrorBody) -> None:
     state = attempt.state
     if attempt.measurement_id is None:
         state = AttemptState.RECEIVED if error.retry and tries < MAX_TRIES else AttemptState.PARSE_FAILED
-    Attempt.objects.filter(pk=attempt.pk).update(state=state, n_parse_tries=tries, parse_error=without_nul(error.model_dump(mode="json")))
+    Attempt.objects.filter(pk=attempt.pk).update(state=state, n_parse_tries=tries, parse_error=storable(error.model_dump(mode="json")))
 
 
 def _probe(kept: MeasurementSet, i: int, p: ProbeMeasurement, point: Point) -> Probe:
@@ -122,7 +122,7 @@ def _probe(kept: MeasurementSet, i: int, p: ProbeMeasurement, point: Point) -> P
         warmup=p.warmup,
         ok=p.ok,
         failure=p.failure[:60],
-        failure_message=without_nul(p.failure_message),
+        failure_message=storable(p.failure_message),
         finish_reason=p.finish_reason[:40],
         line=p.line,
         ttft_any_s=_value(p.ttft_any_s),
@@ -137,7 +137,7 @@ def _probe(kept: MeasurementSet, i: int, p: ProbeMeasurement, point: Point) -> P
         verify_steps=_count(c.verify_steps),
         decode_steps=_count(c.decode_steps),
         check_passed=p.check_passed,
-        check_note=without_nul(p.check_note),
+        check_note=storable(p.check_note),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ from specweb.experiments.services.jobs import is_newest
 from specweb.results.models import Attempt, Blob, EvidenceFile, Trial
 from specweb.results.store import held_blob
 
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 #: States in which a report under the newest lease still counts. The agent's last word may overtake its last report.
 OPEN = HELD | {JobState.COMPLETED}
 
@@ -38,11 +40,6 @@ def report_attempt(host: Host, lease: Lease, report: AttemptReport, now: datetim
     A report whose blobs aren't all there is not stored: the reply names those to send. Raises :class:`NotAllowed` if
     attempt, lease, job and trial don't belong together, :class:`HashMismatch` if a size differs from the stored bytes.
     """
-    known = Attempt.objects.filter(pk=report.attempt_id).select_related("lease").first()
-    if known is not None:
-        if known.lease.host_id != host.pk:
-            raise NotAllowed("this attempt id belongs to another host", attempt=report.attempt_id)
-        return ReportReply(stored=True, counted=_counts(known))
     if (report.job_id, report.lease) != (str(lease.job_id), lease.n):
         raise NotAllowed("the report names another job or lease than its lease token", job=report.job_id, lease=report.lease)
     blobs = {ref.sha256: held_blob(ref.sha256, host.team) for ref in report.evidence}
@@ -50,11 +47,15 @@ def report_attempt(host: Host, lease: Lease, report: AttemptReport, now: datetim
         return ReportReply(stored=False, counted=False, missing=missing)
     _check_evidence(report.evidence, blobs)
     with transaction.atomic():
-        # The lock orders two reports of one trial, so that only the first good one is accepted.
-        trial = Trial.objects.select_for_update().filter(job_id=lease.job_id, plan_id=report.trial).first()
+        # The lock orders reports of one job with each other and with its comparison: of a trial only the first good
+        # attempt is accepted, and what is accepted is in the comparison.
+        job = Job.objects.select_for_update().get(pk=lease.job_id)
+        if known := _known(host, report):
+            return ReportReply(stored=True, counted=_counts(known))
+        trial = Trial.objects.filter(job=job, plan_id=report.trial).first()
         if trial is None:
             raise NotAllowed(f"the job has no trial {report.trial!r}", trial=report.trial)
-        attempt = _create(report, trial, lease, now)
+        attempt = _create(report, trial, lease, JobState(job.state), now)
         EvidenceFile.objects.bulk_create(
             [EvidenceFile(attempt=attempt, name=r.name, kind=r.kind, blob_id=r.sha256, private=r.private) for r in report.evidence]
         )
@@ -62,10 +63,17 @@ def report_attempt(host: Host, lease: Lease, report: AttemptReport, now: datetim
     return ReportReply(stored=True, counted=_counts(attempt))
 
 
-def _create(report: AttemptReport, trial: Trial, lease: Lease, now: datetime) -> Attempt:
-    state = Job.objects.filter(pk=lease.job_id).values_list("state", flat=True).get()
+def _known(host: Host, report: AttemptReport) -> Attempt | None:
+    """The attempt with this id, if it was told before. Raises :class:`NotAllowed` if it is another host's."""
+    known = Attempt.objects.filter(pk=report.attempt_id).select_related("lease").first()
+    if known is not None and known.lease.host_id != host.pk:
+        raise NotAllowed("this attempt id belongs to another host", attempt=report.attempt_id)
+    return known
+
+
+def _create(report: AttemptReport, trial: Trial, lease: Lease, state: JobState, now: datetime) -> Attempt:
     decided = Attempt.objects.filter(trial=trial, accepted=True).exists()
-    counted = is_newest(lease) and JobState(state) in OPEN and not decided
+    counted = is_newest(lease) and state in OPEN and not decided
     return Attempt.objects.create(
         pk=report.attempt_id,
         trial=trial,
@@ -89,6 +97,8 @@ def _counts(attempt: Attempt) -> bool:
 
 def _check_evidence(refs: Iterable[EvidenceRef], blobs: dict[str, Blob | None]) -> None:
     names = [ref.name for ref in refs]
+    if odd := [n for n in names if not _FILE_NAME.fullmatch(n)]:
+        raise NotAllowed(f"evidence file {odd[0]!r} has a name that is none", remedy="Use letters, digits, '.', '_' and '-'.")
     if twice := {n for n in names if names.count(n) > 1}:
         raise NotAllowed(f"evidence file {sorted(twice)[0]!r} is named twice")
     for ref in refs:
