@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+import zstandard
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.http import content_disposition_header
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 
 from specweb.results import evidence_text, page_queries
 from specweb.results.models import Attempt, EvidenceFile
-from specweb.results.store import open_blob
+from specweb.results.store import CHUNK, open_blob
 
 from . import attempt_page
 from .views import missing, whole_number
@@ -92,7 +95,11 @@ def evidence(request: HttpRequest, attempt_id: UUID, name: str) -> HttpResponse:
         "next": f"?{urlencode({'page': page + 1})}",
         "raw_href": reverse("raw", args=[found.id, file.name]),
     }
-    return render(request, "dashboard/evidence.html", context | _text(file, page, marked, field))
+    try:
+        context |= _text(file, page, marked, field)
+    except (OSError, zstandard.ZstdError):
+        return render(request, "dashboard/evidence.html", context | {"gone": True}, status=404)
+    return render(request, "dashboard/evidence.html", context)
 
 
 def _text(file: EvidenceFile, page: int, marked: int, field: str) -> dict[str, Any]:
@@ -115,7 +122,7 @@ def _text(file: EvidenceFile, page: int, marked: int, field: str) -> dict[str, A
 
 @require_safe
 @cache_control(private=True, no_cache=True)
-def raw(request: HttpRequest, attempt_id: UUID, name: str) -> FileResponse | HttpResponse:
+def raw(request: HttpRequest, attempt_id: UUID, name: str) -> HttpResponse | StreamingHttpResponse:
     """The stored bytes, uncompressed, as a download: a browser never renders them."""
     pair = _file(request, attempt_id, name)
     if pair is None:
@@ -126,7 +133,15 @@ def raw(request: HttpRequest, attempt_id: UUID, name: str) -> FileResponse | Htt
     except OSError:
         raise Http404 from None
     filename = f"{found.trial.plan_id}-{found.n}-{file.name}".replace("/", "_")
-    response = FileResponse(stream, as_attachment=True, filename=filename, content_type="application/octet-stream")
+    # Not a FileResponse: a WSGI server would send the compressed file behind the stream.
+    response = StreamingHttpResponse(_pieces(stream), content_type="application/octet-stream")
+    response["Content-Disposition"] = content_disposition_header(True, filename) or "attachment"
     response["Content-Length"] = str(file.blob.bytes)
     response["X-Content-SHA256"] = file.blob.sha256
     return response
+
+
+def _pieces(stream: BinaryIO) -> Iterator[bytes]:
+    with stream:
+        while piece := stream.read(CHUNK):
+            yield piece
