@@ -26,6 +26,9 @@ from .gpus import Gpus
 from .models import configured_models, model_files, model_info
 from .runtimes import Runtime, RuntimeBroken, configured_runtimes, read_runtime
 
+_MACHINE_ID = Path("/etc/machine-id")
+_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+
 
 class NoEngine(HostError):
     code = "no_engine"
@@ -170,7 +173,7 @@ def n_usable_cores() -> int:
 
 def _cgroup_quota() -> float | None:
     try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        limit, period = _CPU_MAX.read_text().split()
         return None if limit == "max" else int(limit) / int(period)
     except (OSError, ValueError):
         return None
@@ -200,7 +203,7 @@ def _cpu_device(state_dir: Path) -> Device:
 def _machine_uuid(state_dir: Path) -> str:
     """Stable for this machine: from its machine-id (hashed, since the id itself is private), else drawn once and kept."""
     try:
-        machine_id = Path("/etc/machine-id").read_text().strip()
+        machine_id = _MACHINE_ID.read_text().strip()
     except OSError:
         machine_id = ""
     if machine_id:

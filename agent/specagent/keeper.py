@@ -103,6 +103,7 @@ def _end_group(engine: int, grace_s: float) -> tuple[dict[int, int], list[int]]:
 def _signal_all(group: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+        os.killpg(group, signal.SIGCONT)  # a stopped process hears TERM only when it goes on
     if number != signal.SIGKILL:
         return  # a second TERM to the same process would cut its orderly end short
     for pid in _children():  # a child that left the group comes to us when its parent ends

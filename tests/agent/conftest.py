@@ -17,6 +17,8 @@ from speccore.protocol import Finished, Running
 from speccore.spec import ExperimentSpec
 from speccore.workload import Item, Workload
 
+from tests.agent.fake_server import FakeServer
+
 REPO = Path(__file__).resolve().parents[2]
 
 
@@ -106,3 +108,8 @@ def job(host: Host, workload: Workload, tmp_path: Path):
 @pytest.fixture
 def spec_with():
     return make_spec
+
+
+@pytest.fixture
+def fake_server(workload: Workload) -> FakeServer:
+    return FakeServer({workload.name: workload})
