@@ -120,16 +120,21 @@ def hits(lines: Sequence[str], field: str) -> set[int]:
     ``field`` may be a path (``final.timings.draft_n``) or a formula over paths (``events[].at_s − sent_at_s``). Of an
     object the line of its innermost named key counts, of a list the line where it begins.
     """
-    found: set[int] = set()
-    for path in re.findall(r"[A-Za-z_][\w.\[\]]*", field):
-        top, *rest = path.replace("[]", "").split(".")
-        begin = next((i for i, text in enumerate(lines, 1) if text.startswith(f'  "{top}":')), None)
-        if begin is None:
-            continue
-        inside = itertools.takewhile(lambda pair: not pair[1].startswith('  "'), enumerate(lines[begin:], begin + 1))
-        deeper = [i for i, text in inside if rest and f'"{rest[-1]}":' in text] if not lines[begin - 1].endswith("[") else []
-        found.update(deeper or [begin])
-    return found
+    found = (_line_of(lines, path.replace("[]", "").split(".")) for path in re.findall(r"[A-Za-z_][\w.\[\]]*", field))
+    return {i for i in found if i}
+
+
+def _line_of(lines: Sequence[str], keys: Sequence[str]) -> int:
+    """The line (from 1) that holds the innermost of nested keys that has a line of its own; 0 if there is not even the first."""
+    best = 0
+    for depth, key in enumerate(keys, 1):
+        begin, indent = best or 1, "  " * depth
+        inside = itertools.takewhile(lambda pair, own=indent: pair[1].startswith(own), enumerate(lines[begin:], begin + 1))
+        line = next((i for i, text in inside if text.startswith(f'{indent}"{key}":')), 0)
+        if not line:
+            break
+        best = line
+    return best
 
 
 def record_lines(lines: Sequence[str], field: str) -> list[tuple[str, bool]]:

@@ -54,4 +54,4 @@ def shortened(text: str, most: int = 34) -> str:
     """A reason in short, cut at a word; the whole stands in the title."""
     if len(text) <= most:
         return text
-    return text[: most - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"
+    return text[:most].rsplit(" ", 1)[0][: most - 1].rstrip(",;:") + "…"

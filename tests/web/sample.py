@@ -55,9 +55,9 @@ class People:
     other: Team
 
 
-def people() -> People:
+def people(password: str | None = None) -> People:
     team, other = Team.objects.create(slug="ours", name="Our team"), Team.objects.create(slug="theirs", name="Their team")
-    users = [User.objects.create_user(name, password="a long enough password") for name in ("owner", "mate", "stranger")]
+    users = [User.objects.create_user(name, password=password) for name in ("owner", "mate", "stranger")]
     for user, role, where in zip(users, (Role.MAINTAINER, Role.VIEWER, Role.MAINTAINER), (team, team, other), strict=True):
         Membership.objects.create(user=user, team=where, role=role)
     return People(*users, team, other)
