@@ -166,6 +166,21 @@ def test_a_prompt_that_is_asked_in_many_blocks_has_one_length() -> None:
     assert value_of(c.baseline_equal_work_s) == pytest.approx(0.2 + (62 - 1) / 63 * 1.8)
 
 
+def test_invalid_answers_give_neither_lengths_nor_counts() -> None:
+    """Most answers are broken: their lengths and counters belong to nothing."""
+    spec = spec_of(draft(4), points=TEN, blocks=3)
+    wild = counters(drafted=1000, accepted=1000, verify_steps=1, decode_steps=1, emitted=1000, eval_ms=1.0, accepted_by_position=[1])
+
+    def change(trial: TrialPlan, p: ProbePlan) -> dict[str, Any]:
+        broken = {"ok": False, "failure": "probe_failed", "completion_tokens": number(6400), "counters": wild}
+        return broken if trial.block < 3 else {}
+
+    c = only(analysed(spec, {"off": 1.0, "draft-4": 2.0}, change=change, count=workload(n=2), noise=lambda t, p: 1.0))
+    assert set(c.block_values) == {3}
+    assert value_of(c.baseline_equal_work_s) == pytest.approx(2.0)
+    assert value_of(c.acceptance_rate) == pytest.approx(0.5)
+
+
 def test_an_invalid_prompt_is_dropped_from_both_arms() -> None:
     spec = spec_of(draft(4), points=[{"workload": "count", "probes": 2}], blocks=4)
 
@@ -224,6 +239,12 @@ def test_out_of_memory_in_two_blocks_does_not_fit() -> None:
     both = [*oom, failure("b1-off", "off", 1), failure("b2-off", "off", 2)]
     again = analysed(spec, {"off": 1.0, "draft-4": 2.0, "draft-8": 3.0}, without=[*gone, "b1-off", "b2-off"], failures=both)
     assert {c.arm: c.verdict.reason for c in again.comparisons}["draft-8"] == "engine_out_of_memory"
+
+
+def test_one_failed_block_of_three_leaves_too_few_and_blames_nobody() -> None:
+    spec = spec_of(draft(4), points=TEN, blocks=3)
+    c = only(analysed(spec, {"off": 1.0, "draft-4": 2.0}, without=["b2-draft-4"], failures=[failure("b2-draft-4", "draft-4", 2)]))
+    assert (c.verdict.word, c.verdict.sentence) == ("inconclusive", "needs 3 blocks, has 2")
 
 
 def test_an_arm_that_never_ran_is_invalid_with_the_engines_reason() -> None:
@@ -325,9 +346,25 @@ def test_of_tied_arms_the_smaller_bill_wins_then_the_shorter_limit() -> None:
 
 
 def test_an_arm_shown_worse_is_no_tie_however_small() -> None:
-    spec = spec_of({"name": "ngram", "mode": "ngram-simple"}, draft(8), points=TEN)
-    analysis = analysed(spec, {"off": 1.0, "ngram": 1.5, "draft-8": 2.0})
-    assert [c.arm for c in analysis.comparisons if c.recommended] == ["draft-8"]
+    spec = spec_of(draft(2), draft(8), points=TEN)
+    plan = planned(spec)
+
+    def recommended(slower: float) -> list[str]:
+        made = attempts(spec, plan, {"off": 1.0, "draft-2": slower, "draft-8": 2.0}, noise=wobble)
+        small = [a.model_copy(update={"peak_memory_bytes": number(101 * 2**20)}) if a.arm == "draft-2" else a for a in made]
+        return [c.arm for c in analyse_job(spec, plan, small, [], FACTS).comparisons if c.recommended]
+
+    assert recommended(1.8) == ["draft-8"]
+    assert recommended(1.97) == ["draft-2"]  # not shown worse by the margin
+
+
+def test_the_memory_bill_is_the_median_of_the_blocks_differences() -> None:
+    spec = spec_of(draft(4), points=TEN, blocks=3)
+    plan = planned(spec)
+    peaks = {("off", 1): 100, ("draft-4", 1): 109, ("off", 2): 200, ("draft-4", 2): 207, ("off", 3): 100, ("draft-4", 3): 400}
+    made = attempts(spec, plan, {"off": 1.0, "draft-4": 2.0})
+    made = [a.model_copy(update={"peak_memory_bytes": number(peaks[a.arm, a.block])}) for a in made]
+    assert value_of(only(analyse_job(spec, plan, made, [], FACTS)).memory_bill_bytes) == 9
 
 
 def test_different_work_gets_different_answers() -> None:

@@ -217,6 +217,12 @@ def test_an_arm_is_given_up_after_failing_in_two_blocks() -> None:
     assert give_up(spec, plan, [outcome("b1-draft-8", PASSING), outcome("b2-draft-8", PASSING)]).arms == {}
 
 
+def test_a_trial_that_went_well_in_the_end_is_no_failure() -> None:
+    spec = spec_of(blocks=3)
+    outcomes = [outcome(f"b{b}-draft-4", error) for b in (1, 2) for error in (LASTING, None)]
+    assert give_up(spec, planned(spec), outcomes).arms == {}
+
+
 def test_two_trials_of_one_block_are_one_block() -> None:
     spec = spec_of({"name": "mod", "mode": "ngram-mod"}, points=THREE_POINTS, blocks=2)
     plan = planned(spec)
