@@ -53,7 +53,9 @@ class Options:
         def flag(name: str) -> bool:
             return os.environ.get(name, "").lower() not in ("", "0", "no", "false")
 
-        out = os.environ.get("OUT")
+        out = Path(os.environ["OUT"]).expanduser().absolute() if os.environ.get("OUT") else None
+        if out is not None and (out.is_dir() or not os.access(out.parent, os.W_OK | os.X_OK)):
+            raise DemoError(f"OUT={out} can't be written: name a file in a folder that is there and writable")
         given = int(os.environ.get("PORT") or 8000)
         port = preflight.first_free_port(given)
         if port is None:
@@ -65,7 +67,7 @@ class Options:
             port=port,
             again=flag("RUN") or flag("ONCE"),
             once=flag("ONCE"),
-            out=Path(out).expanduser().absolute() if out else None,
+            out=out,
             database_url=os.environ.get("DATABASE_URL", ""),
             broker_url=os.environ.get("BROKER_URL", ""),
             experiment=Path(os.environ.get("EXPERIMENT") or ROOT / "demo" / "experiment.yaml").expanduser().absolute(),

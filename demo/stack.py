@@ -44,7 +44,7 @@ POSTGRES_SETTINGS = {
     "unix_socket_permissions": "0700",
     "max_connections": "60",
     "shared_buffers": "64MB",
-    "synchronous_commit": "off",  # a crash of the machine may lose the last moments, never consistency
+    "synchronous_commit": "on",  # an acknowledged result must survive the death of its server
     "max_parallel_workers_per_gather": "0",  # the engine under test shares these cores
     "jit": "off",
     "timezone": "UTC",

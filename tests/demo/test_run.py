@@ -169,3 +169,10 @@ def test_bad_input_is_told_in_words(place, demo):
     assert "did you mean 'draft_limit'" in run.output()
     assert "Traceback" not in run.output()
     assert run.left() == []
+
+
+def test_a_report_that_could_not_be_written_is_told_before_anything_is_measured(place, demo):
+    run = demo(ONCE="1", OUT=str(place / "no such folder" / "report.json"))
+    assert run.end(within_s=15) == 1
+    assert "name a file in a folder that is there" in run.output()
+    assert "measuring" not in run.output()
