@@ -100,8 +100,10 @@ def served(place: Path) -> Iterator[Served]:
 def local(served: Served, place: Path) -> dict[str, Any]:
     """The same experiment by the agent alone, in ``place/local``, with the same configuration."""
     done = subprocess.run(
-        [sys.executable, "-m", "specagent.cli", "run", str(place / "experiment.yaml"), "--config", str(served.home / "agent.yaml")]
-        + ["--out", str(place / "local"), "--json", str(place / "local.json"), "--quiet"],
+        [
+            *(sys.executable, "-m", "specagent.cli", "run", str(place / "experiment.yaml")),
+            *("--config", str(served.home / "agent.yaml"), "--out", str(place / "local"), "--json", str(place / "local.json"), "--quiet"),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
