@@ -7,12 +7,13 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from django.db import connections
 from django.urls import reverse
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 
 from specweb.experiments.models import Job
 from tests.web import sample
@@ -104,8 +105,9 @@ def visitor(site: str, width: int, scheme: str = "light", **options: object) -> 
 def until(page: Page, expression: str, seconds: float = 15) -> None:
     """Waits for a condition of the page by asking; Playwright's own waiting compiles text, which the content policy forbids."""
     for _ in range(int(seconds * 10)):
-        if page.evaluate(expression):
-            return
+        with suppress(PlaywrightError):  # a reload took the page away under the question
+            if page.evaluate(expression):
+                return
         page.wait_for_timeout(100)
     raise AssertionError(f"never came true: {expression}")
 

@@ -10,12 +10,13 @@
     try {
       const answer = await fetch(place.dataset.url, { headers: { "If-None-Match": tag }, cache: "no-store", credentials: "same-origin" });
       if (answer.status === 200) {
+        const fragment = await answer.text();
         if (answer.headers.get("X-Job-State") !== place.dataset.state) {
           location.reload();
           return;
         }
         tag = answer.headers.get("ETag") || "";
-        place.innerHTML = await answer.text();
+        place.innerHTML = fragment;
       } else if (answer.status === 404) {
         return;
       }
