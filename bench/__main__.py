@@ -1,0 +1,5 @@
+"""Runs every measurement that README quotes: ``make bench``."""
+
+from bench import client_agreement
+
+client_agreement.main()
