@@ -53,6 +53,9 @@ def _start(order: dict[str, Any]) -> int:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != keeper:  # it died before the line above
             os._exit(127)
+        # when the machine runs out of memory, the kernel shall take the engine and not the agent that reports it
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as f:
+            f.write("500")
 
     with open(order["log"], "ab", buffering=0) as log:
         process = subprocess.Popen(

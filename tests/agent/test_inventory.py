@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import gguf
 import pytest
 from specagent import filecache, inventory
 from specagent.config import Config, ModelEntry, RuntimeEntry
@@ -123,6 +124,20 @@ def test_models_are_read_from_their_files(host: Host, config: Config) -> None:
     assert target.tokenizer_hash == draft.tokenizer_hash != ""
     assert target.chat_template_hash
     assert target.manifest_hash != draft.manifest_hash
+
+
+@pytest.mark.parametrize("n_heads", [0, 1])
+def test_a_model_with_a_head_for_several_tokens(tmp_path: Path, n_heads: int) -> None:
+    path = tmp_path / "m.gguf"
+    writer = gguf.GGUFWriter(path, "qwen35")
+    writer.add_block_count(5)
+    writer.add_nextn_predict_layers(n_heads)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    model = model_info("m", path, cache(tmp_path))
+    assert (model.has_mtp, model.architecture, model.n_layers) == (n_heads > 0, "qwen35", 5)
 
 
 def test_what_can_not_be_used_is_named_and_left_out(config: Config) -> None:

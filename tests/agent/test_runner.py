@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import gguf
 import psutil
 import pytest
 from specagent import evidence, runner
@@ -24,6 +23,8 @@ from speccore.errors import ModelFileMissing, PlanDiffers
 from speccore.inventory import RuntimeInfo
 from speccore.measurement import value_of
 from speccore.protocol import AttemptReport
+
+from tests.agent.ggufs import make_draft_of_another_vocabulary, make_headless
 
 LOGS = Path(__file__).resolve().parents[1] / "logs" / "llamacpp"
 
@@ -158,7 +159,9 @@ def test_a_baseline_that_never_starts_fails_the_job(job: Callable, spec_with: Ca
     host = take_inventory(config, FileCache(config.state_dir / "other.json"))
     assert [m.alias for m in host.inventory.models] == ["draft"]
     assert any("target" in p for p in host.inventory.problems)
-    other = Config.model_validate(config.model_dump() | {"models": [ModelEntry(alias="target", path=make_headless(broken.parent))]})
+    other = Config.model_validate(
+        config.model_dump() | {"models": [ModelEntry(alias="target", path=make_headless(broken.with_name("headless.gguf")))]}
+    )
     ran = job(
         spec_with(arms=[{"name": "off", "mode": "off"}, {"name": "ngram", "mode": "ngram-simple"}], blocks=3),
         take_inventory(other, FileCache(Path("x"))),
@@ -166,19 +169,6 @@ def test_a_baseline_that_never_starts_fails_the_job(job: Callable, spec_with: Ca
     finished = ran.run()
     assert finished.outcome == "failed"
     assert finished.error.code == "engine_exited_at_start"
-
-
-def make_headless(folder: Path) -> Path:
-    """A GGUF file that reads well and holds no tensor: the engine refuses it."""
-    path = folder / "headless.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(1)
-    writer.add_context_length(64)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 def never_healthy(host: Host, folder: Path) -> Host:
@@ -266,28 +256,6 @@ def test_a_stop_ends_the_job_keeps_the_attempt_and_leaves_nothing(job: Callable,
     assert report.outcome == "cancelled"
     assert (folder / records.RECORDS).read_text()
     assert engine_pids() == []
-
-
-def make_draft_of_another_vocabulary(source: Path, target: Path) -> None:
-    """The same weights under a vocabulary whose special ids are others: the engine must refuse it as a draft."""
-    reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(target, "llama")
-    for field in reader.fields.values():
-        if field.name.startswith("GGUF.") or field.name == "general.architecture":
-            continue
-        kind = field.types[0]
-        value = field.contents()
-        if field.name == "tokenizer.ggml.tokens":
-            value = [f"x{i}" if i > 300 else token for i, token in enumerate(value)]
-        if field.name == "tokenizer.ggml.merges":
-            value = value[:1]
-        writer.add_key_value(field.name, value, kind, sub_type=field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 def test_a_draft_of_another_vocabulary_is_measured_as_not_engaged(job: Callable, config: Config, spec_with: Callable) -> None:

@@ -1,0 +1,280 @@
+"""From a finished attempt to the server's word that it has it: spool, client, sinks; the network is replaced, nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from specagent.client import Client, Refused, Unreachable
+from specagent.sinks import ServerSink, deliver_waiting
+from specagent.spool import Spool, decompressed
+from specagent.trial import AttemptDone
+from speccore.errors import ServerError
+from speccore.protocol import AttemptReport, PollRequest
+from speccore.workload import Workload
+
+from tests.agent.fake_server import FakeServer, refusal
+
+
+@pytest.fixture
+def done(job: Callable) -> AttemptDone:
+    """A real attempt, as it stands in its work folder when it has ended."""
+    ran = job()
+    kept: list[AttemptDone] = []
+
+    def take(done: AttemptDone) -> None:
+        kept.append(done)
+        ran.stop.set()
+
+    ran.sink.attempt = take
+    ran.run()
+    return kept[0]
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(tmp_path / "spool")
+
+
+@pytest.fixture
+def client(fake_server: FakeServer) -> Client:
+    return make_client(fake_server)
+
+
+def make_client(server: FakeServer, token: str = "agent-token") -> Client:
+    return Client("https://specweb.test", token, transport=server.transport, sleep=lambda seconds: None)
+
+
+def raw(done: AttemptDone) -> dict[str, bytes]:
+    return {ref.sha256: (done.folder / ref.name).read_bytes() for ref in done.report.evidence}
+
+
+def broken_network(request: httpx.Request) -> None:
+    raise httpx.ConnectError("no route to host", request=request)
+
+
+def test_a_spooled_attempt_holds_every_byte_and_frees_its_work_folder(spool: Spool, done: AttemptDone) -> None:
+    files = raw(done)
+    spooled = spool.store(done, "secret")
+    assert not done.folder.exists()
+    assert {ref.sha256: decompressed(spooled.blob(ref)) for ref in spooled.report.evidence} == files
+    assert (spool.waiting()[0].report, spool.waiting()[0].lease_token) == (done.report, "secret")
+    assert 0 < spool.n_bytes() < sum(len(data) for data in files.values())
+
+
+def test_another_agent_process_finds_what_waits(tmp_path: Path, done: AttemptDone) -> None:
+    Spool(tmp_path / "s").store(done, "secret")
+    assert [w.report.attempt_id for w in Spool(tmp_path / "s").waiting()] == [done.report.attempt_id]
+
+
+def test_the_lease_token_is_for_the_owner_only(spool: Spool, done: AttemptDone) -> None:
+    spooled = spool.store(done, "secret")
+    assert spooled.folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_disk_that_fails_while_spooling_loses_nothing(spool: Spool, done: AttemptDone, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="No space"):
+        spool.store(done, "secret")
+    monkeypatch.undo()
+    assert (done.folder / "records.jsonl").exists()
+    assert spool.waiting() == []
+
+
+def test_unfinished_work_is_put_aside_and_kept(spool: Spool) -> None:
+    (spool.work / "half").mkdir()
+    (spool.work / "half" / "server.log").write_text("x")
+    (moved,) = spool.put_unfinished_aside()
+    assert (moved / "server.log").read_text() == "x"
+    assert list(spool.work.iterdir()) == []
+    assert spool.waiting() == []
+
+
+def test_attempts_are_counted_over_restarts(tmp_path: Path) -> None:
+    assert [Spool(tmp_path).next_attempt("j", "b1-off") for _ in range(2)] == [1, 2]
+    assert Spool(tmp_path).next_attempt("j", "b1-other") == 1
+    assert Spool(tmp_path).next_attempt("k", "b1-off") == 1
+
+
+def test_delivery_sends_each_blob_once_then_the_report(spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client) -> None:
+    files = raw(done)
+    spool.store(done, "secret")
+    assert deliver_waiting(spool, client) == 1
+    assert fake_server.blobs == files
+    assert fake_server.reports == {done.report.attempt_id: done.report}
+    assert spool.waiting() == []
+    assert sum(method == "PUT" for method, _ in fake_server.requests) == len(files)
+    assert fake_server.requests[-1][1].endswith("/report")
+
+
+def test_blobs_that_are_there_are_not_sent_again(spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client) -> None:
+    fake_server.blobs = raw(done)
+    spool.store(done, "secret")
+    deliver_waiting(spool, client)
+    assert not any(method == "PUT" for method, _ in fake_server.requests)
+    assert len(fake_server.reports) == 1
+
+
+def test_a_network_that_breaks_for_a_moment_is_tried_again(
+    spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client
+) -> None:
+    n = 0
+
+    def flaky(request: httpx.Request) -> None:
+        nonlocal n
+        n += 1
+        if n % 2:
+            broken_network(request)
+
+    fake_server.faults.append(flaky)
+    spool.store(done, "secret")
+    assert deliver_waiting(spool, client) == 1
+    assert len(fake_server.reports) == 1
+
+
+def test_a_network_that_stays_broken_keeps_all_in_the_spool(
+    spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client
+) -> None:
+    fake_server.faults.append(broken_network)
+    spool.store(done, "secret")
+    with pytest.raises(Unreachable, match="no route"):
+        deliver_waiting(spool, client)
+    assert len(spool.waiting()) == 1
+    fake_server.faults.clear()
+    assert deliver_waiting(spool, client) == 1
+
+
+def test_a_reply_that_was_lost_makes_no_second_attempt(spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client) -> None:
+    def lose_first_reply(request: httpx.Request) -> None:
+        if request.url.path.endswith("/report") and not fake_server.reports:
+            fake_server._attempts(request, done.report.attempt_id, "report")
+            raise httpx.ReadError("connection reset", request=request)
+
+    fake_server.faults.append(lose_first_reply)
+    spool.store(done, "secret")
+    assert deliver_waiting(spool, client) == 1
+    assert list(fake_server.reports) == [done.report.attempt_id]
+
+
+def test_bytes_damaged_on_the_way_are_sent_again(spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client) -> None:
+    damaged: list[str] = []
+
+    def damage(request: httpx.Request) -> httpx.Response | None:
+        if request.method == "PUT" and not damaged:
+            damaged.append(request.url.path)
+            return refusal(422, "hash_mismatch")
+        return None
+
+    fake_server.faults.append(damage)
+    spool.store(done, "secret")
+    assert deliver_waiting(spool, client) == 1
+    assert len(damaged) == 1
+
+
+def test_bytes_damaged_on_this_disk_are_not_sent_for_ever(
+    spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client, tmp_path: Path
+) -> None:
+    spooled = spool.store(done, "secret")
+    first, second = (spooled.blob(ref) for ref in spooled.report.evidence[:2])
+    first.write_bytes(second.read_bytes())
+    assert deliver_waiting(spool, client) == 0
+    assert fake_server.reports == {}
+    (kept,) = (tmp_path / "spool" / "refused").iterdir()
+    assert (kept / "reason.txt").read_text().startswith("hash_mismatch")
+
+
+def test_a_blob_lost_between_upload_and_report_is_sent_then(
+    spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client
+) -> None:
+    lost: list[str] = []
+
+    def lose(request: httpx.Request) -> None:
+        if request.url.path.endswith("/report") and not lost:
+            lost.append(fake_server.blobs.popitem()[0])
+
+    fake_server.faults.append(lose)
+    files = raw(done)
+    spool.store(done, "secret")
+    assert deliver_waiting(spool, client) == 1
+    assert fake_server.blobs == files
+
+
+def test_what_the_server_will_never_take_is_kept_and_not_in_the_way(
+    spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client, tmp_path: Path
+) -> None:
+    fake_server.faults.append(
+        lambda r: refusal(403, "not_allowed", "the job is another host's") if r.url.path.endswith("/report") else None
+    )
+    spool.store(done, "secret")
+    assert deliver_waiting(spool, client) == 0
+    assert spool.waiting() == []
+    (kept,) = (tmp_path / "spool" / "refused").iterdir()
+    assert "another host's" in (kept / "reason.txt").read_text()
+    assert (kept / "report.json").exists()
+
+
+def test_a_server_that_is_down_does_not_end_the_job(spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client) -> None:
+    fake_server.faults.append(lambda r: httpx.Response(502, text="<html>bad gateway</html>"))
+    sink = ServerSink(spool, client, done.report.job_id, "secret")
+    sink.attempt(done)
+    assert len(spool.waiting()) == 1
+    fake_server.faults.clear()
+    sink.finish(threading.Event())
+    assert spool.waiting() == []
+
+
+def test_a_stop_does_not_wait_for_a_server_that_is_down(spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client) -> None:
+    fake_server.faults.append(broken_network)
+    spool.store(done, "secret")
+    stop = threading.Event()
+    stop.set()
+    ServerSink(spool, client, done.report.job_id, "secret").finish(stop)
+    assert len(spool.waiting()) == 1
+
+
+def test_enrolment(fake_server: FakeServer) -> None:
+    reply = make_client(fake_server, token="").enrol("good-code", "box")
+    assert (reply.agent_token, reply.host_name) == ("agent-token", "box")
+    with pytest.raises(Refused, match="not known") as caught:
+        make_client(fake_server, token="").enrol("bad", "box")
+    assert caught.value.status == 403
+
+
+def test_refusals_keep_the_servers_own_words(fake_server: FakeServer) -> None:
+    with pytest.raises(Refused, match="unknown token") as caught:
+        make_client(fake_server, token="old").poll(PollRequest(inventory_hash="x"))
+    assert caught.value.is_final_for_agent
+    assert caught.value.body().code == "not_authenticated"
+
+
+@pytest.mark.parametrize("text", ["<html>login</html>", "[]", '{"protocol": "x"}'])
+def test_an_answer_that_is_no_protocol_is_an_error_in_words(fake_server: FakeServer, client: Client, text: str) -> None:
+    fake_server.faults.append(lambda r: httpx.Response(200, text=text))
+    with pytest.raises(ServerError, match="no protocol v1"):
+        client.poll(PollRequest(inventory_hash="x"))
+
+
+def test_unknown_fields_of_a_newer_server_are_ignored(fake_server: FakeServer, client: Client) -> None:
+    fake_server.faults.append(lambda r: httpx.Response(200, json={"protocol": 1, "poll_after_s": 3, "news": {"a": 1}}))
+    assert client.poll(PollRequest(inventory_hash="x")).poll_after_s == 3
+
+
+def test_a_workload_that_is_another_one_is_refused(fake_server: FakeServer, client: Client, workload: Workload) -> None:
+    assert client.workload(workload.content_hash(), "j", "t") == workload
+    changed = workload.model_copy(update={"title": "other"})
+    fake_server.workloads[workload.content_hash()] = changed
+    with pytest.raises(ServerError, match="another workload"):
+        client.workload(workload.content_hash(), "j", "t")
+
+
+def test_a_report_is_what_the_contract_says(done: AttemptDone) -> None:
+    again = AttemptReport.model_validate(json.loads(done.report.model_dump_json()))
+    assert again == done.report
