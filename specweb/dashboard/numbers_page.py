@@ -14,7 +14,7 @@ from speccore.spec import ExperimentSpec
 
 from specweb.results.models import Attempt
 
-from . import comparison_table, formats
+from . import comparison_table, formats, integrity_panel
 from .comparison_table import Cell, metric_cell, speedup_cell
 from .sources import measured_cell
 
@@ -95,17 +95,18 @@ def context(
         "baseline": spec.baseline.name,
         "point_title": title,
         "point_detail": detail,
-        "speedup": speedup_cell(c.speedup, ""),
+        "speedup": speedup_cell(c.speedup, "#blocks"),
         "speedup_definition": METRICS["speedup"].definition,
         "speedup_method": c.speedup.method if isinstance(c.speedup, Interval) else "",
-        "total_time": speedup_cell(c.total_time, ""),
+        "total_time": speedup_cell(c.total_time, "#probes"),
+        "total_time_definition": METRICS["total_time"].definition,
         "loo": c.leave_one_prompt_out if isinstance(c.leave_one_prompt_out, Withheld) else formats.ratio_range(*c.leave_one_prompt_out),
         "metrics": [_metric_line(c, *shown) for shown in _SHOWN],
         "positions": _positions(c),
         "blocks": [BlockLine(b, formats.ratio(math.exp(v)), f"{v:+.4f}".replace("-", "−")) for b, v in sorted(c.block_values.items())],
         "heads": [comparison_table.Head(head, comparison_table.definition(metric)) for head, metric in PROBE_HEADS],
         "probes": probe_lines(c.point, spec.baseline.name, attempts),
-        "checks": [(check, comparison_table.state_of(check)) for check in c.checks],
+        "checks": [(check, integrity_panel.state_of(check)) for check in c.checks],
     }
 
 
@@ -118,8 +119,8 @@ def _metric_line(c: ComparisonResult, metric: str, arm: str, baseline: str) -> M
         unit=m.unit,
         definition=m.definition,
         version=m.definition_id,
-        arm=metric_cell(getattr(c, arm), metric) if arm else Cell(),
-        baseline=metric_cell(getattr(c, baseline), metric) if baseline else Cell(),
+        arm=metric_cell(getattr(c, arm), metric, "#probes") if arm else Cell(),
+        baseline=metric_cell(getattr(c, baseline), metric, "#probes") if baseline else Cell(),
         source=next((v.source.field for v in values if isinstance(v, Number)), m.source),
     )
 

@@ -21,7 +21,7 @@ from speccore.spec import ExperimentSpec
 from specweb.experiments.models import Experiment, Job
 from specweb.results import page_queries
 
-from . import charts, comparison_table, experiment_page, numbers_page, overview_page
+from . import charts, comparison_table, experiment_page, integrity_panel, numbers_page, overview_page, strips
 
 N_EXPERIMENTS = 50
 
@@ -107,8 +107,8 @@ def _answers(found: Experiment, job: Job, spec: ExperimentSpec) -> dict[str, Any
     url = numbers_url(job)
     return {
         "analysis": analysis,
-        "strips": comparison_table.strips(spec, analysis, titles, url),
-        "integrity": comparison_table.integrity(analysis),
+        "strips": strips.strips(spec, analysis, titles, url),
+        "integrity": integrity_panel.integrity(analysis),
         "columns": comparison_table.columns(),
         "speedup_definition": comparison_table.definition("speedup"),
         "groups": comparison_table.groups(spec, analysis, titles, url),

@@ -174,7 +174,18 @@
     document.head.append(script);
   }
 
+  // The script is big: it comes when the page has been painted and the browser has nothing else to do.
   const idle = window.requestIdleCallback || ((run) => setTimeout(run, 50));
-  if (document.readyState === "complete") idle(load);
-  else addEventListener("load", () => idle(load));
+  let begun = false;
+  const once = () => {
+    if (!begun) idle(load);
+    begun = true;
+  };
+  const painted = (list) => { if (list.getEntriesByName("first-contentful-paint").length) once(); };
+  try {
+    new PerformanceObserver(painted).observe({ type: "paint", buffered: true });
+  } catch {
+    once(); // a browser that doesn't tell
+  }
+  setTimeout(once, 4000); // a tab in the background is never painted
 })();

@@ -1,0 +1,84 @@
+"""The integrity panel: one line for each check, the worst first, and all of it in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from speccore.measurement import Check, JobAnalysis
+
+
+@dataclass(frozen=True)
+class CheckLine:
+    """A check of the integrity panel, over the job and all its comparisons."""
+
+    name: str
+    kind: str
+    state: str  # passed, failed, warning, not checked
+    sentences: list[str]
+    n: int
+    n_failed: int
+    evidence: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Integrity:
+    n: int
+    n_passed: int
+    n_failed: int
+    n_warnings: int
+    n_unchecked: int
+    headline: str  # what failed or warns, the worst first
+    lines: list[CheckLine]
+
+
+#: Sentences that the one line of the panel repeats.
+_TOLD = 3
+_ORDER = {"failed": 0, "warning": 1, "not checked": 2, "passed": 3}
+
+
+def integrity(analysis: JobAnalysis) -> Integrity:
+    """One line for each check, the worst first; checks of single comparisons are gathered under their name."""
+    gathered: dict[tuple[str, str], list[tuple[str, Check]]] = {}
+    for check in analysis.checks:
+        gathered.setdefault((check.name, check.kind), []).append(("", check))
+    for c in analysis.comparisons:
+        for check in c.checks:
+            gathered.setdefault((check.name, check.kind), []).append((f"{c.arm}, {c.point}", check))
+    lines = sorted((_line(name, kind, entries) for (name, kind), entries in gathered.items()), key=lambda line: _ORDER[line.state])
+    counts = {state: sum(line.state == state for line in lines) for state in _ORDER}
+    worst = [line.sentences[0] for line in lines if line.state in ("failed", "warning")]
+    return Integrity(
+        n=len(lines),
+        n_passed=counts["passed"],
+        n_failed=counts["failed"],
+        n_warnings=counts["warning"],
+        n_unchecked=counts["not checked"],
+        headline="; ".join(worst[:_TOLD]) + (" …" if len(worst) > _TOLD else ""),
+        lines=lines,
+    )
+
+
+def state_of(check: Check) -> str:
+    """passed, failed (a hard check), warning (a soft one) or not checked."""
+    if check.state == "not checked":
+        return "not checked"
+    if check.passed:
+        return "passed"
+    return "failed" if check.kind == "hard" else "warning"
+
+
+def _line(name: str, kind: str, entries: list[tuple[str, Check]]) -> CheckLine:
+    state = min((state_of(check) for _, check in entries), key=_ORDER.__getitem__)
+    told = [(where, check) for where, check in entries if state_of(check) == state]
+    sentences: dict[str, None] = {}
+    for where, check in told:
+        sentences.setdefault(f"{check.sentence} ({where})" if where and state in ("failed", "warning") else check.sentence)
+    return CheckLine(
+        name=name,
+        kind=kind,
+        state=state,
+        sentences=list(sentences)[:12],
+        n=len(entries),
+        n_failed=sum(state_of(check) in ("failed", "warning") for _, check in entries),
+        evidence=[(key, str(value)) for _, check in told[:1] for key, value in check.evidence.items() if state in ("failed", "warning")],
+    )
