@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from speccore.errors import HostError, SpecWebError
 from speccore.protocol import AttemptReport, Running
@@ -52,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SpecWebError as error:
         _complain(error.message, error.remedy_text)
         return BAD_INPUT if error.blame == "spec" or error.code in ("config_invalid", "not_enrolled") else FAILED
+    except OSError as error:
+        _complain(f"{error.filename or 'the file system'}: {error.strerror or error}", "")
+        return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -105,6 +109,9 @@ def _run(args: argparse.Namespace) -> int:
     if (out / "job.json").exists():
         _complain(f"{out} holds another run", "Name another folder with --out.")
         return BAD_INPUT
+    if args.json_file and not args.json_file.resolve().parent.is_dir():
+        _complain(f"--json {args.json_file}: there is no such folder", "Make the folder first.")
+        return BAD_INPUT
     out.mkdir(parents=True, exist_ok=True)
     stop = threading.Event()
     progress = _Progress(quiet=args.quiet)
@@ -148,8 +155,12 @@ def _enrol(args: argparse.Namespace) -> int:
 def _poll(args: argparse.Namespace) -> int:
     config, _ = _config(args)
     identity = _identity(config)
+    server = config.server or identity["server"]
+    if urlsplit(server).hostname != urlsplit(identity["server"]).hostname:
+        # the token belongs to the machine that gave it (its port may move), and is shown to no other
+        raise NotEnrolled(f"this host is enrolled at {identity['server']}, and the configuration names {config.server}")
     with _only_one(config.state_dir):
-        client = Client(config.server or identity["server"], identity["agent_token"])
+        client = Client(server, identity["agent_token"])
         loop = Loop(client, Spool(config.state_dir / "spool"), lambda: _host(config), once=args.once)
         with _stopping(loop.quit):
             code, message = loop.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -51,13 +52,15 @@ class FileCache:
         return digest
 
     def save(self) -> None:
+        """Keeps what is known; on a full disk it is simply not kept, which costs time and nothing else."""
         if not self._dirty:
             return
-        self._store.parent.mkdir(parents=True, exist_ok=True)
-        part = self._store.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps(self._facts), encoding="utf-8")
-        os.replace(part, self._store)
-        self._dirty = False
+        with contextlib.suppress(OSError):
+            self._store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            part = self._store.with_suffix(f".{os.getpid()}.part")
+            part.write_text(json.dumps(self._facts), encoding="utf-8")
+            os.replace(part, self._store)
+            self._dirty = False
 
 
 def file_sha256(path: Path) -> str:

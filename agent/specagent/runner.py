@@ -79,14 +79,14 @@ def run_job(job: PreparedJob, work: Path, sink: Sink, stop: threading.Event, tel
         attempt_id = str(uuid.uuid4())
         attempt = Attempt(job, trial, attempt_id, number, work, stop, _teller(offer, trial.id, attempt_id, tell, clock.eta_s(len(left))))
         log.info("trial %s, attempt %d", trial.id, number)
-        done = attempt.run()
-        clock.trial_ended()
         try:
+            done = attempt.run()
             sink.attempt(done)
         except OSError as error:
             return _failed(offer, disk_error(error, "the results can't be written"))
         except SpecWebError as error:
             return _failed(offer, error)
+        clock.trial_ended()
         if done.report.outcome != "cancelled":
             outcomes.append(TrialOutcome(trial=trial.id, n=number, error=done.report.error))
     return Finished(job_id=offer.job_id, lease=offer.lease, outcome="cancelled")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -81,7 +82,13 @@ class Spool:
         os.rename(spooled.folder, self._refused / spooled.folder.name)
 
     def n_bytes(self) -> int:
-        return sum(f.stat().st_size for f in self._attempts.rglob("*") if f.is_file())
+        """What waits, in bytes. Another thread may deliver meanwhile, so files may go while they are counted."""
+        total = 0
+        for folder, _, names in os.walk(self._attempts):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.path.getsize(os.path.join(folder, name))
+        return total
 
     def next_attempt(self, job_id: str, trial: str) -> int:
         """Counts attempts at a trial of a job over restarts of the agent."""

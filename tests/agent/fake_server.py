@@ -93,6 +93,8 @@ class FakeServer:
             return refusal(403, "not_allowed", "no lease")
         if request.method == "HEAD":
             return httpx.Response(200 if sha256 in self.blobs else 404)
+        if int(request.headers.get("Content-Length", -1)) != len(request.content):
+            return refusal(411, "length_required")  # a body in chunks is not taken
         data = request.content
         if request.headers.get("Content-Encoding") == "zstd":
             data = zstandard.ZstdDecompressor().stream_reader(data).read()

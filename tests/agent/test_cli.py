@@ -145,6 +145,17 @@ def test_an_engine_that_never_starts_is_exit_3(config: Config, config_file: Path
     assert (tmp_path / "out" / "attempts" / "b1-off.1" / "server.log").read_text()
 
 
+def test_places_that_can_not_be_written(config_file: Path, experiment: Callable, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ran = call("run", experiment(), "--config", config_file, "--out", tmp_path / "file" / "out")
+    assert ran.returncode == 3
+    assert "Traceback" not in ran.stderr
+    ran = call("run", experiment(), "--config", config_file, "--out", tmp_path / "out", "--json", tmp_path / "none" / "r.json")
+    assert ran.returncode == 2
+    assert "no such folder" in ran.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_folder_with_another_run_is_not_touched(config_file: Path, experiment: Callable, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -209,6 +220,33 @@ def test_enrolling_keeps_the_token_for_the_owner_only(
     assert "not known" in capsys.readouterr().err
     assert cli.main(["once", "--config", str(config_file)]) == 0
     assert len(fake_server.inventories) == 1
+
+
+def test_a_token_is_shown_to_no_other_server(config: Config, config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.state_dir.mkdir(parents=True, exist_ok=True)
+    (config.state_dir / "server.json").write_text(json.dumps({"server": "https://old.test", "agent_token": "t"}))
+    config_file.write_text(config_file.read_text().replace("server: ''", "server: https://new.test"))
+    assert cli.main(["once", "--config", str(config_file)]) == 2
+    told = capsys.readouterr().err
+    assert "https://old.test" in told
+    assert "https://new.test" in told
+
+
+def test_a_server_may_move_to_another_port(
+    config: Config, config_file: Path, fake_server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def client(url: str, token: str = "") -> Client:
+        asked.append(url)
+        return Client(url, token, transport=fake_server.transport)
+
+    monkeypatch.setattr(cli, "Client", client)
+    config.state_dir.mkdir(parents=True, exist_ok=True)
+    (config.state_dir / "server.json").write_text(json.dumps({"server": "http://127.0.0.1:8000", "agent_token": "agent-token"}))
+    config_file.write_text(config_file.read_text().replace("server: ''", "server: http://127.0.0.1:8001"))
+    assert cli.main(["once", "--config", str(config_file)]) == 0
+    assert asked == ["http://127.0.0.1:8001"]
 
 
 def test_two_agents_in_one_state_folder(config: Config, capsys: pytest.CaptureFixture[str], config_file: Path) -> None:
