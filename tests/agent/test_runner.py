@@ -164,7 +164,7 @@ def test_a_baseline_that_never_starts_fails_the_job(job: Callable, spec_with: Ca
     )
     ran = job(
         spec_with(arms=[{"name": "off", "mode": "off"}, {"name": "ngram", "mode": "ngram-simple"}], blocks=3),
-        take_inventory(other, FileCache(Path("x"))),
+        take_inventory(other, FileCache(config.state_dir / "third.json")),
     )
     finished = ran.run()
     assert finished.outcome == "failed"
