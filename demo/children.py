@@ -51,6 +51,7 @@ def spawn(
     on_parent_death: signal.Signals = signal.SIGTERM,
     nice: int = 0,
     stdin: str | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[str]:
     """Starts a child in its own process group; the kernel sends it ``on_parent_death`` when this process dies.
 
@@ -84,6 +85,7 @@ def spawn(
             user=user.uid if user else None,
             group=user.gid if user else None,
             extra_groups=[] if user else None,
+            pass_fds=pass_fds,
         )
     finally:
         if output:

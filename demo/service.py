@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from demo.children import spawn, stop, tail
@@ -58,8 +59,11 @@ class Service:
 
     def start_web(self) -> None:
         """Web server, worker and timetable; returns when the web answers. Raises :class:`ChildDied`."""
-        web = ["gunicorn", "specweb.wsgi:application", "--bind", f"127.0.0.1:{self._port}", "--worker-class", "gthread"]
-        self._spawn("web", [*web, "--workers", "1", "--threads", "4", "--no-control-socket", "--graceful-timeout", "5"], nice=LOW_PRIORITY)
+        # The port is taken here and handed on: were it free until the web server starts, another service could answer for it.
+        with _listening(self._port) as listener:
+            web = ["gunicorn", "specweb.wsgi:application", "--bind", f"fd://{listener.fileno()}", "--worker-class", "gthread"]
+            web += ["--workers", "1", "--threads", "4", "--no-control-socket", "--graceful-timeout", "5"]
+            self._spawn("web", web, nice=LOW_PRIORITY, pass_fds=[listener.fileno()])
         celery = ["celery", "-A", "workers.app"]
         self._spawn("worker", [*celery, "worker", "--concurrency", "1", "--without-gossip", "--without-mingle"], nice=LOW_PRIORITY)
         schedule = str(self.home / "timetable")
@@ -97,11 +101,12 @@ class Service:
                 stop(child, grace_s=20)
         self._stack.stop()
 
-    def _spawn(self, name: str, arguments: list[str], nice: int = 0) -> None:
+    def _spawn(self, name: str, arguments: list[str], nice: int = 0, pass_fds: Sequence[int] = ()) -> None:
         log = self._log(name)
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
-        self._children[name] = spawn([sys.executable, "-m", *arguments], log=log, env=self.environment, cwd=ROOT, nice=nice)
+        argv = [sys.executable, "-m", *arguments]
+        self._children[name] = spawn(argv, log=log, env=self.environment, cwd=ROOT, nice=nice, pass_fds=pass_fds)
 
     def _log(self, name: str) -> Path:
         return self.home / "logs" / f"{name}.log"
@@ -112,6 +117,19 @@ class Service:
                 return reply.status == 200
         except (urllib.error.URLError, OSError):
             return False
+
+
+def _listening(port: int) -> socket.socket:
+    """A loopback socket that listens. Raises :class:`ChildDied` if another program has taken the port meanwhile."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise ChildDied(f"port {port} can't be had any more ({error.strerror}); start again, or choose another with PORT=") from None
+    return listener
 
 
 def collect_static(home: Path, collect: Callable[[], None]) -> None:

@@ -183,9 +183,10 @@ def run_probe(
     timeout_s: float,
     stop: threading.Event,
     receiver: Receiver,
+    prefix_cache: bool = False,
 ) -> Probed:
     """Asks once and records. Never raises for what the engine does: the record says it. Times count from ``t0``."""
-    path, body = dialect.request(prompt, point, plan.seed)
+    path, body = dialect.request(prompt, point, plan.seed, prefix_cache=prefix_cache)
     payload = json.dumps(body).encode()
     began = time.monotonic()
     try:

@@ -193,6 +193,7 @@ class Attempt:
             timeout_s=job.offer.spec.engine.probe_timeout_s,
             stop=self._stop,
             receiver=Receiver(),
+            prefix_cache=job.offer.spec.engine.prefix_cache,
         )
         self._state.probed.append(probed)
         if probed.end == "stopped" or self._stop.is_set():

@@ -119,7 +119,7 @@ class PortUnavailable(HostError):
 
 class DiskFull(HostError):
     code = "disk_full"
-    remedy = "Free space in the agent's state folder; it goes on by itself."
+    remedy = "Free space in the agent's state folder, then submit the experiment again; what was measured is kept."
 
 
 class ModelFileMissing(HostError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -40,7 +41,14 @@ def loop(fake_server: FakeServer, host: Host, tmp_path: Path) -> Callable[..., L
 
 
 def engines() -> list[str]:
-    return [p.name() for p in psutil.Process().children(recursive=True)]
+    """Engines and their keepers below this process; the databases of other tests are there too."""
+    names = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            command = " ".join(process.cmdline())
+            if "llama-server" in command or "keeper" in command:
+                names.append(command)
+    return names
 
 
 def when(condition: Callable[[], bool], act: Callable[[], None]) -> threading.Thread:
