@@ -85,6 +85,7 @@ class JobOffer(Peer):
     device_uuids: list[str]
     commands: dict[str, list[str]] = {}
     done_trials: list[str] = []  # trials that need no further attempt
+    block_runs: dict[int, int] = {}  # block: its n-th run, where that is not the first (see AttemptReport.block_run)
 
 
 class Running(Peer):
@@ -94,11 +95,13 @@ class Running(Peer):
     lease: int
     trial: str = ""
     attempt: str = ""
-    phase: str = ""  # starting, warm-up, probing, stopping, uploading
+    phase: str = ""  # starting, warm-up, probing, stopping, uploading, paused, waiting for room
     probe: int = 0
     n_probes: int = 0
     tokens_per_s: float | None = None
     eta_s: float | None = None
+    note: str = ""  # in words, e.g. why nothing moves
+    log_tail: list[str] = []  # the last lines of the engine's log
 
 
 class Finished(Peer):
@@ -118,6 +121,7 @@ class PollRequest(Peer):
     finished: list[Finished] = []
     draining: bool = False
     spooled_bytes: int = 0
+    problem: ErrorBody | None = None  # what ails the host now, with its remedy
 
 
 class PollReply(Peer):
@@ -126,6 +130,7 @@ class PollReply(Peer):
     protocol: int = PROTOCOL
     job: JobOffer | None = None
     cancel: list[str] = []  # job ids
+    pause: list[str] = []  # job ids that shall rest between trials until they are no longer named
     acknowledged: list[str] = []  # job ids of Finished that the server has stored
     drain: bool = False
     send_inventory: bool = False
@@ -163,6 +168,9 @@ class AttemptReport(Peer):
     started_at: datetime
     ended_at: datetime
     durations_s: dict[str, float] = {}  # start, warmup, probe, stop
+    #: n-th run of the trial's block. A block is run whole once more when it was torn apart (restart of the machine, a
+    #: changed inventory, a gap of 10 minutes); the attempts of its earlier runs are then void.
+    block_run: int = 1
     evidence: list[EvidenceRef]
 
 
