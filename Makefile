@@ -8,14 +8,19 @@ TESTS ?= tests
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo test check format bench up environment
+.PHONY: demo test check format bench up environment python
 
-demo:
+# Without an interpreter nothing else can say what is missing.
+python:
+	@command -v "$(PYTHON)" >/dev/null || { echo "preflight: $(PYTHON) is not there." >&2; \
+	  echo "    mend it:  apt-get update && apt-get install -y python3 python3-venv    # or make demo PYTHON=/path/to/python3.11" >&2; exit 1; }
+
+demo: python
 	@$(PYTHON) demo/preflight.py demo
 	@$(PYTHON) demo/environment.py
 	@$(IN_VENV) -m demo.run
 
-environment:
+environment: python
 	@$(PYTHON) demo/preflight.py tools
 	@$(PYTHON) demo/environment.py
 

@@ -14,6 +14,7 @@ import pwd
 import shlex
 import shutil
 import socket
+import subprocess
 import sys
 import time
 
@@ -21,6 +22,8 @@ NEEDS_PYTHON = (3, 11)
 NEEDS_GLIBC = (2, 35)
 NEEDS_DISK_BYTES = 2 * 10**9
 PORTS_TRIED = 100
+# A name from each: a removed package can leave an empty folder, which Python imports without a word.
+MAKES_ENVIRONMENTS = "from ensurepip import bootstrap; from venv import create"
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -42,14 +45,21 @@ def installer(debian, fedora):
     return f"install the package that Debian calls {debian} and Fedora calls {fedora}"
 
 
+def starts(program):
+    """Whether this interpreter runs and can make environments; a version manager may have a name for one that it then refuses."""
+    try:
+        return subprocess.call([program, "-c", MAKES_ENVIRONMENTS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
+
+
 def check_python():
     if sys.version_info[:2] < NEEDS_PYTHON:
-        newer = next((n for n in ("python3.14", "python3.13", "python3.12", "python3.11") if shutil.which(n)), None)
+        newer = next((n for n in ("python3.14", "python3.13", "python3.12", "python3.11") if starts(n)), None)
         remedy = f"make demo PYTHON={newer}" if newer else installer("python3.11 python3.11-venv", "python3.11")
         return "Python {}.{} is older than 3.11".format(*sys.version_info[:2]), remedy
     try:
-        import ensurepip  # noqa: F401
-        import venv  # noqa: F401
+        exec(MAKES_ENVIRONMENTS)
     except ImportError as error:
         package = "python{}.{}-venv".format(*sys.version_info[:2])
         return f"Python has no module {error.name}, which makes virtual environments", installer(package, "python3")
@@ -86,7 +96,8 @@ def check_glibc():
 
 def check_libgomp():
     if os.environ.get("LLAMA_SERVER"):
-        if os.access(os.environ["LLAMA_SERVER"], os.X_OK) and os.path.isfile(os.environ["LLAMA_SERVER"]):
+        program = os.path.expanduser(os.environ["LLAMA_SERVER"])
+        if os.access(program, os.X_OK) and os.path.isfile(program):
             return None
         return "LLAMA_SERVER={} is no program".format(os.environ["LLAMA_SERVER"]), "ls -l {}".format(
             shlex.quote(os.environ["LLAMA_SERVER"])
@@ -98,10 +109,17 @@ def check_libgomp():
     return None
 
 
-def nearest_folder(path):
-    while not os.path.isdir(path):
+def parents(path):
+    """The path and every folder above it, the nearest first."""
+    while True:
+        yield path
+        if path == os.path.dirname(path):
+            return
         path = os.path.dirname(path)
-    return path
+
+
+def nearest_folder(path):
+    return next(folder for folder in parents(path) if os.path.isdir(folder))
 
 
 def check_disk():
@@ -154,6 +172,9 @@ def check_clone():
 def check_home():
     home = default_home()
     existing = nearest_folder(home)
+    blocked = next((path for path in parents(home) if os.path.lexists(path) and not os.path.isdir(path)), None)
+    if blocked:
+        return f"the state folder {home} can't be made: {blocked} is no folder", "make demo SPECWEB_HOME=/a/folder/of/yours"
     if not os.access(existing, os.W_OK | os.X_OK):
         return f"the state folder {home} can't be written", "make demo SPECWEB_HOME=/a/folder/of/yours"
     if os.geteuid() == 0 and not (os.environ.get("DATABASE_URL") and os.environ.get("BROKER_URL")):
@@ -168,14 +189,12 @@ def check_service_user(home):
         pwd.getpwnam(name)
     except KeyError:
         return f"the servers' user {name} does not exist", f"useradd --system --no-create-home {shlex.quote(name)}"
-    path = os.path.dirname(home)
-    while path != os.path.dirname(path):
+    for path in parents(os.path.dirname(home)):
         if os.path.isdir(path) and not os.stat(path).st_mode & 0o001:
             return (
                 f"the servers' user {name} can't enter {path}, where the state folder {home} lies",
                 "make demo SPECWEB_HOME=/var/lib/specweb",
             )
-        path = os.path.dirname(path)
     return None
 
 

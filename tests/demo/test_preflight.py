@@ -65,8 +65,25 @@ def test_a_port_range_without_a_free_one_is_a_fault(monkeypatch):
 
 def test_an_old_python_gets_the_name_of_a_newer_one_that_is_there(monkeypatch):
     monkeypatch.setattr(preflight.sys, "version_info", (3, 9, 2))
-    monkeypatch.setattr(preflight.shutil, "which", lambda name: "/usr/bin/python3.12" if name == "python3.12" else None)
+    monkeypatch.setattr(preflight, "starts", lambda name: name == "python3.12")
     assert preflight.check_python() == ("Python 3.9 is older than 3.11", "make demo PYTHON=python3.12")
+
+
+def test_an_interpreter_that_has_a_name_and_does_not_start_is_not_advised(tmp_path, monkeypatch):
+    shim = tmp_path / "python3.14"  # as pyenv leaves for versions that are installed and not chosen
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(preflight.sys, "version_info", (3, 9, 2))
+    assert not preflight.starts("python3.14")
+    assert preflight.starts(sys.executable)
+    assert "PYTHON=" not in preflight.check_python()[1]
+
+
+def test_an_empty_folder_of_a_removed_package_is_no_module(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ensurepip", type(sys)("ensurepip"))  # what importing an empty folder gives
+    what, _remedy = preflight.check_python()
+    assert "no module ensurepip" in what
 
 
 def test_the_script_can_be_read_by_python_3_6():
@@ -116,6 +133,22 @@ def test_a_missing_libgomp_names_the_package(monkeypatch):
     what, remedy = preflight.check_libgomp()
     assert "libgomp.so.1" in what
     assert remedy.endswith("dnf install -y libgomp")
+
+
+def test_a_state_folder_that_is_a_file_is_told(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    for name in ("file", "file/below"):
+        monkeypatch.setenv("SPECWEB_HOME", str(tmp_path / name))
+        what, remedy = preflight.check_home()
+        assert f"{tmp_path / 'file'} is no folder" in what
+        assert remedy.startswith("make demo SPECWEB_HOME=")
+
+
+def test_a_missing_interpreter_is_told_by_make(tmp_path):
+    done = subprocess.run(["make", "demo", "PYTHON=no-such-python"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "no-such-python is not there" in done.stderr
+    assert "python3-venv" in done.stderr
 
 
 def test_a_full_disk_is_told_before_anything_is_downloaded(monkeypatch, home):
