@@ -7,12 +7,13 @@
     │   ├── UnknownModel · NoHostCanRun · ArmNotSupported · FlagNotAllowed
     │   ├── VocabMismatch · HeadMissing · FlagRefused
     ├── HostError            blame "host": the machine can't do it now
-    │   ├── PortUnavailable · DiskFull · ModelFileMissing · PlanDiffers · HostLost
+    │   ├── PortUnavailable · DiskFull · ModelFileMissing · PlanDiffers
+    │   ├── HostLost · HostRevoked · AgentKeepsDying · BlockKeepsTearing
     ├── EngineError          blame "engine": the engine misbehaved
     │   ├── EngineExitedAtStart · EngineNotHealthy · EngineDied · EngineOutOfMemory
     │   ├── EngineLoadedOther · ProbeFailed · ProbeStalled
     └── ServerError          blame "server": the service refused or broke
-        ├── HashMismatch · BlobTooLarge · StaleLease · NotAllowed · ProtocolTooOld
+        ├── HashMismatch · BlobTooLarge · StaleLease · NotAllowed · NotPossible · ProtocolTooOld
 
 A person reads ``message`` and ``remedy``; a program reads ``code``.
 """
@@ -140,6 +141,24 @@ class HostLost(HostError):
     remedy = "See why the host went silent, then submit the experiment again."
 
 
+class HostRevoked(HostError):
+    code = "host_revoked"
+    retry = False
+    remedy = "Ask a maintainer of the team for a new enrolment code and enrol again."
+
+
+class AgentKeepsDying(HostError):
+    code = "agent_keeps_dying"
+    retry = False
+    remedy = "See in the agent's log on the host why it ends, then retry the job."
+
+
+class BlockKeepsTearing(HostError):
+    code = "block_keeps_tearing"
+    retry = False
+    remedy = "See what interrupts the host (restarts, changed engine builds or models), then retry the job; finished blocks are kept."
+
+
 class EngineError(SpecWebError):
     code = "engine_error"
     blame = "engine"
@@ -208,6 +227,13 @@ class StaleLease(ServerError):
 
 class NotAllowed(ServerError):
     code = "not_allowed"
+    retry = False
+
+
+class NotPossible(ServerError):
+    """What was asked for can't be done in the state that a thing is in."""
+
+    code = "not_possible"
     retry = False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from .models import LoginLink, Membership, Role, Team, User
 from .tokens import hash_of, new_secret
@@ -34,3 +35,18 @@ def ensure_member(team_slug: str, team_name: str, username: str, role: Role) -> 
         user.save(update_fields=["password"])
     Membership.objects.update_or_create(team=team, user=user, defaults={"role": role})
     return team, user
+
+
+def role_of(user: Any, team: Team) -> str | None:
+    """The role of a person (or visitor) in a team; None for a stranger and for who may not log in."""
+    return user.role_in(team.pk) if user.pk and user.is_active else None
+
+
+def may_submit(user: Any, team: Team) -> bool:
+    """Whether somebody may submit experiments for a team, and cancel, pause and retry its jobs."""
+    return role_of(user, team) in (Role.SUBMITTER, Role.MAINTAINER)
+
+
+def may_maintain(user: Any, team: Team) -> bool:
+    """Whether somebody may enrol, drain and revoke a team's hosts."""
+    return role_of(user, team) == Role.MAINTAINER

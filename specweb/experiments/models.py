@@ -71,8 +71,10 @@ class Experiment(models.Model):
 
     @property
     def state(self) -> JobState:
-        """Derived from its jobs, which callers prefetch; there is always at least one."""
-        states = {JobState(job.state) for job in self.jobs.all()}
+        """Derived from its jobs, which callers prefetch; there is always at least one. A retry speaks for the job it retries."""
+        jobs = self.jobs.all()
+        retried = {job.retry_of_id for job in jobs}
+        states = {JobState(job.state) for job in jobs if job.pk not in retried}
         return next(s for s in STATE_ORDER if s in states)
 
 
@@ -167,7 +169,10 @@ class Host(models.Model):
     enrolled_at = models.DateTimeField(auto_now_add=True)
     last_seen_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
-    draining = models.BooleanField(default=False)
+    draining = models.BooleanField(default=False)  # the agent's own word: it is about to end
+    drain_requested_at = models.DateTimeField(null=True)  # a person's: it finishes its job and gets no other
+    problem = models.JSONField(null=True)  # ErrorBody: what ails it now, as its agent says
+    problem_at = models.DateTimeField(null=True)  # since when
     agent_version = models.CharField(max_length=40, blank=True)
     labels = models.JSONField(default=dict)
     inventory = models.ForeignKey("HostInventory", on_delete=models.PROTECT, null=True, related_name="+")
@@ -297,6 +302,12 @@ class Job(models.Model):
     error = models.JSONField(null=True)  # ErrorBody of a failed job
     progress = models.JSONField(null=True)  # the agent's last word on what it does
     cancel_requested_at = models.DateTimeField(null=True)
+    cancel_requested_by = models.CharField(max_length=150, blank=True)
+    pause_requested_at = models.DateTimeField(null=True)
+    pause_requested_by = models.CharField(max_length=150, blank=True)
+    #: A failed or cancelled job is tried again as a new one, at most once; the old stays as history.
+    retry_of = models.OneToOneField("self", on_delete=models.RESTRICT, null=True, related_name="retry")
+    block_runs = models.JSONField(default=dict)  # block: its run that counts, where that is not the first
     created_at = models.DateTimeField(auto_now_add=True)
     queued_at = models.DateTimeField(null=True)
     claimed_at = models.DateTimeField(null=True)
@@ -315,6 +326,15 @@ class Job(models.Model):
     def is_final(self) -> bool:
         return JobState(self.state) in FINAL
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether it rests, or shall rest after the trial that runs. A job that is done can't."""
+        return self.pause_requested_at is not None and not self.is_final and self.state != JobState.COMPLETED
+
+    def run_of(self, block: int) -> int:
+        """The run of a block that counts, from 1."""
+        return int(self.block_runs.get(str(block), 1))
+
 
 class JobMove(models.Model):
     """A change of a job's state, one row each."""
@@ -323,7 +343,7 @@ class JobMove(models.Model):
     src = models.CharField(max_length=12)
     dst = models.CharField(max_length=12)
     at = models.DateTimeField()
-    by = models.CharField(max_length=80)
+    by = models.CharField(max_length=150)
     reason = models.TextField(blank=True)
 
     class Meta:
@@ -336,8 +356,11 @@ class Lease(models.Model):
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="leases")
     n = models.PositiveIntegerField()
     host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="+")
+    inventory = models.ForeignKey(HostInventory, on_delete=models.PROTECT, null=True, related_name="+")  # the host's when it was granted
     token_hash = models.CharField(max_length=64, unique=True)
     granted_at = models.DateTimeField()
+    taken_up_at = models.DateTimeField(null=True)  # when the agent first said that it works under it
+    reported_at = models.DateTimeField(null=True)  # when the last report of an attempt came under it
     released_at = models.DateTimeField(null=True)
 
     class Meta:

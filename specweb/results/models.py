@@ -59,8 +59,10 @@ class Attempt(models.Model):
     lease = models.ForeignKey(Lease, on_delete=models.PROTECT, related_name="+")
     state = models.CharField(max_length=12, choices=AttemptState, default=AttemptState.RECEIVED, db_index=True)
     outcome = models.CharField(max_length=12)  # ok, failed, cancelled
-    counted = models.BooleanField()  # it came under the newest lease, while the job was open
+    block_run = models.PositiveIntegerField(default=1)  # n-th run of the trial's block; only the last one counts
+    counted = models.BooleanField()  # it came under the newest lease, while the job was open, and its block was not torn apart
     accepted = models.BooleanField(default=False)
+    void_reason = models.TextField(blank=True)  # in words: why its block was run anew, so that it doesn't count
     error = models.JSONField(null=True)  # ErrorBody
     boot_id = models.CharField(max_length=64)
     started_at = models.DateTimeField()

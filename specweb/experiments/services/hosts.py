@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from speccore.errors import NotAllowed
+from speccore.errors import HostRevoked, NotAllowed
 from speccore.inventory import HostInventory as Inventory
-from speccore.jobstate import JobState
+from speccore.jobstate import HELD, JobState
 from speccore.protocol import EnrolRequest
 
+from specweb import queue
 from specweb.accounts.models import Team
 from specweb.accounts.tokens import hash_of, new_secret
 from specweb.experiments.models import EnrolmentCode, Host, HostInventory, HostModel, Job, Model, Runtime
 
-from .jobs import move_job
+from .jobs import fail_job, move_job
 
+log = logging.getLogger(__name__)
 CODE_LIFE = timedelta(hours=24)
 
 
@@ -50,6 +53,50 @@ def create_host(team: Team, hostname: str, *, agent_version: str = "") -> tuple[
 def host_of_token(token: str) -> Host | None:
     """The host that a token stands for, unless it was revoked."""
     return Host.objects.filter(token_hash=hash_of(token), revoked_at=None).select_related("team", "inventory").first()
+
+
+def drain_host(host: Host, *, now: datetime, by: str) -> bool:
+    """The host finishes the job that it has and gets no other; what was queued on it may go elsewhere. False if it drains already."""
+    with transaction.atomic():
+        if not Host.objects.filter(pk=host.pk, drain_requested_at=None).update(drain_requested_at=now):
+            return False
+        _send_back_queued(host, now, by, f"{host} takes no new jobs (drained by {by})")
+        transaction.on_commit(lambda: queue.send("dispatch"))
+    return True
+
+
+def undrain_host(host: Host, *, now: datetime, by: str) -> bool:
+    """The host takes jobs again. False if it was not draining."""
+    ended = Host.objects.filter(pk=host.pk).exclude(drain_requested_at=None).update(drain_requested_at=None)
+    if ended:
+        log.info("%s takes jobs again, as %s asked", host, by)
+        queue.send("dispatch")
+    return bool(ended)
+
+
+def revoke_host(host: Host, *, now: datetime, by: str) -> bool:
+    """Shuts a host out for good: its token is refused from now on. False if it was revoked before.
+
+    The token can never come back, so a job that the host holds fails at once and keeps its finished blocks; one that is
+    queued on it goes back to the dispatcher, unless it asks for this very host.
+    """
+    error = HostRevoked(f"{host} was revoked by {by}; what it sent before is kept").body()
+    with transaction.atomic():
+        # The host's row is locked by this update; who grants a lease locks it too, so none is granted in between.
+        if not Host.objects.filter(pk=host.pk, revoked_at=None).update(revoked_at=now):
+            return False
+        held = Job.objects.filter(host=host, state__in=[s.value for s in HELD])
+        wanted = Job.objects.filter(wanted_host=host, state__in=[JobState.WAITING.value, JobState.QUEUED.value])
+        for job_id in [*held.values_list("pk", flat=True), *wanted.values_list("pk", flat=True)]:
+            fail_job(job_id, error, now=now, by=by)
+        _send_back_queued(host, now, by, f"{host} was revoked by {by}")
+        transaction.on_commit(lambda: queue.send("dispatch"))
+    return True
+
+
+def _send_back_queued(host: Host, now: datetime, by: str, reason: str) -> None:
+    for job_id in Job.objects.filter(host=host, state=JobState.QUEUED.value).values_list("pk", flat=True):
+        move_job(job_id, JobState.WAITING, now=now, by=by, reason=reason, host=None)
 
 
 def store_inventory(host: Host, inventory: Inventory, now: datetime, *, digest: str = "") -> HostInventory:

@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
-from speccore.errors import ErrorBody, NotAllowed
+from django.db import IntegrityError, transaction
+from speccore.errors import ErrorBody, NotAllowed, NotPossible
 from speccore.jobstate import HELD, JobState, may_move
 
+from specweb import queue
 from specweb.accounts.tokens import hash_of, new_secret
 from specweb.experiments.models import Host, Job, JobMove, Lease
 
@@ -25,6 +26,9 @@ _STAMP = {
     JobState.FAILED: "ended_at",
     JobState.CANCELLED: "ended_at",
 }
+#: Nobody works on these, as far as is known: an agent that is silent learns it when it comes back.
+NOT_AT_WORK = (JobState.WAITING, JobState.QUEUED, JobState.STALLED)
+PAUSABLE = (JobState.WAITING, JobState.QUEUED, *HELD)
 
 
 def move_job(
@@ -109,9 +113,52 @@ def is_newest(lease: Lease) -> bool:
 
 
 def request_cancel(job: Job, *, now: datetime, by: str) -> bool:
-    """Cancels a job: at once if no agent holds it, else the agent is told at its next poll. False if it has ended."""
-    idle = (JobState.WAITING, JobState.QUEUED)
-    if move_job(job.pk, JobState.CANCELLED, now=now, by=by, reason=f"cancelled by {by}", sources=idle):
+    """Cancels a job: at once if no agent works on it, else the agent is told at its next poll. False if it has ended.
+
+    A stalled job's agent is told when it comes back; until then nobody has to wait for it.
+    """
+    if move_job(job.pk, JobState.CANCELLED, now=now, by=by, reason=f"cancelled by {by}", sources=NOT_AT_WORK):
         return True
     held = Job.objects.filter(pk=job.pk, state__in=[s.value for s in HELD], cancel_requested_at=None)
-    return bool(held.update(cancel_requested_at=now))
+    return bool(held.update(cancel_requested_at=now, cancel_requested_by=by))
+
+
+def request_pause(job: Job, *, now: datetime, by: str) -> bool:
+    """Lets a job rest: its agent after the trial that runs, one that no agent holds before it is handed out.
+
+    False if it rests already or is done.
+    """
+    open_ = Job.objects.filter(pk=job.pk, state__in=[s.value for s in PAUSABLE], pause_requested_at=None)
+    return bool(open_.update(pause_requested_at=now, pause_requested_by=by))
+
+
+def resume_job(job: Job, *, now: datetime, by: str) -> bool:
+    """Ends a job's pause. False if it had none."""
+    resumed = Job.objects.filter(pk=job.pk).exclude(pause_requested_at=None).update(pause_requested_at=None, pause_requested_by="")
+    if resumed:
+        queue.send("dispatch")
+    return bool(resumed)
+
+
+def retry_job(job: Job, *, now: datetime, by: str) -> Job:
+    """A new, waiting job in the place of one that failed or was cancelled, which stays as history.
+
+    Raises :class:`NotPossible` if the job has not failed, was retried before, or wants a host that was revoked.
+    """
+    old = Job.objects.select_related("wanted_host").get(pk=job.pk)
+    if old.state not in (JobState.FAILED, JobState.CANCELLED):
+        raise NotPossible(f"job {old.pk} is {old.state}", remedy="Only a job that failed or was cancelled can be retried.")
+    if old.wanted_host and old.wanted_host.revoked_at:
+        raise NotPossible(f"{old.wanted_host}, which the job asks for, was revoked", remedy="Submit the experiment for another host.")
+    try:
+        with transaction.atomic():
+            new = Job.objects.create(
+                experiment_id=old.experiment_id,
+                wanted_host=old.wanted_host,
+                retry_of=old,
+                reason=f"waits to be dispatched again, as {by} asked",
+            )
+            transaction.on_commit(lambda: queue.send("dispatch"))
+    except IntegrityError:
+        raise NotPossible(f"job {old.pk} was retried already", remedy="Look at the retry, the newest job of the experiment.") from None
+    return new
