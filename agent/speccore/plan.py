@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from .canonical import sha256_of
 from .errors import ErrorBody, SpecError
@@ -26,6 +27,9 @@ DISTINCT_BYTES = 64
 #: Most attempts at one trial, and the number of blocks in which an arm may fail before it is given up.
 MAX_ATTEMPTS = 2
 BLOCKS_UNTIL_GIVEN_UP = 2
+
+#: The trials of a block are paired, so no more time than this may lie between one and the next.
+MAX_GAP = timedelta(minutes=10)
 
 
 def probe_seed(seed: int, workload: str, block: int, item: str) -> int:
@@ -265,3 +269,59 @@ def _failed_for_good(outcomes: Sequence[TrialOutcome]) -> dict[str, ErrorBody]:
         if not outcome.error.retry or tries[outcome.trial] >= MAX_ATTEMPTS:
             failed[outcome.trial] = outcome.error
     return failed
+
+
+@dataclass(frozen=True)
+class DoneTrial:
+    """An attempt that ended and counts, good or failed, with what must be the same throughout its block."""
+
+    trial: str
+    block: int
+    boot_id: str
+    inventory_hash: str
+    driver: str
+    started_at: datetime
+    ended_at: datetime
+
+
+def torn_blocks(
+    plan: JobPlan,
+    done: Sequence[DoneTrial],
+    *,
+    now: datetime,
+    boot_id: str,
+    driver: str,
+    inventory_hash: str,
+    left: Collection[str] | None = None,
+) -> dict[int, str]:
+    """Blocks that must be run whole once more before they go on, each with the reason in words.
+
+    Torn is a block that is begun and not finished, if the machine is another than it was (boot, driver, inventory) or was
+    away from it for more than :data:`MAX_GAP`. ``done`` holds the attempts of each block's current run. ``left`` names the
+    trials still to run, as :func:`next_trials` tells; unset: all of the plan that aren't in ``done``. A finished block is
+    never torn.
+    """
+    ended = {d.trial for d in done}
+    to_run = {t.id for t in plan.trials} - ended if left is None else set(left)
+    unfinished = {t.block for t in plan.trials if t.id in to_run}
+    torn: dict[int, str] = {}
+    for block in sorted(unfinished):
+        of_block = [d for d in done if d.block == block]
+        if reason := _why_torn(of_block, now, {"boot_id": boot_id, "driver": driver, "inventory_hash": inventory_hash}):
+            torn[block] = reason
+    return torn
+
+
+def _why_torn(done: Sequence[DoneTrial], now: datetime, machine: Mapping[str, str]) -> str:
+    words = {
+        "boot_id": "the machine was started anew",
+        "driver": "the driver changed",
+        "inventory_hash": "the host's inventory (engine builds, models or settings) changed",
+    }
+    reasons = [said for field, said in words.items() if any(getattr(d, field) != machine[field] for d in done)]
+    if done and not reasons:
+        last = max(done, key=lambda d: d.ended_at)
+        if (gap := now - last.ended_at) > MAX_GAP:
+            limit = MAX_GAP // timedelta(minutes=1)
+            reasons.append(f"{gap // timedelta(minutes=1)} minutes passed after {last.trial}, more than {limit}")
+    return " and ".join(reasons)
