@@ -34,17 +34,25 @@ class Gpus:
         return [self._device(uuid, handle) for uuid, handle in self._handles.items()]
 
     def memory_by_uuid(self, pids: Iterable[int]) -> dict[str, int]:
-        """Bytes that these processes hold on each GPU; a device that doesn't tell is left out."""
+        """Bytes that these processes hold on each GPU.
+
+        A device that doesn't tell is left out, and so is one that lists none of them: in a container the driver may name
+        processes by the host's numbers, and then nothing listed is no zero.
+        """
         wanted = set(pids)
         held: dict[str, int] = {}
         for uuid, handle in self._handles.items():
             try:
-                processes = self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                # an engine on Vulkan stands among the graphics processes, one on both in both lists with the same figure
+                processes = [
+                    *self._nvml.nvmlDeviceGetComputeRunningProcesses(handle),
+                    *self._nvml.nvmlDeviceGetGraphicsRunningProcesses(handle),
+                ]
             except self._nvml.NVMLError:
                 continue
-            used = [p.usedGpuMemory for p in processes if p.pid in wanted]
-            if all(u is not None for u in used):  # None: the driver hides it (some containers, WDDM)
-                held[uuid] = sum(used)
+            used = {p.pid: p.usedGpuMemory for p in processes if p.pid in wanted}
+            if used and None not in used.values():  # None: the driver hides it (some containers, WDDM)
+                held[uuid] = sum(used.values())
         return held
 
     def temperature_and_clock(self) -> tuple[float | None, float | None]:

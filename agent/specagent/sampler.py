@@ -1,4 +1,8 @@
-"""Memory and load while a trial runs: a thread that looks some times each second and keeps what it saw, raw."""
+"""Memory and load while a trial runs: a thread that looks some times each second and keeps what it saw, raw.
+
+Proportional memory (PSS) is read between requests only: the kernel then walks every page of the engine, about 20 ms for
+each GiB, and holds its memory map meanwhile. In a timed request that would slow the arm with more memory.
+"""
 
 from __future__ import annotations
 
@@ -35,18 +39,19 @@ class Sampler:
         self._thread.join(timeout=5)
 
     def look(self) -> None:
-        """One look more, now; without the load, which needs an interval."""
+        """One look more, now, while no request runs: with proportional memory, without the load, which needs an interval."""
         with contextlib.suppress(psutil.Error, OSError):  # the engine may be gone
-            self.samples.append(self._sample(None))
+            self.samples.append(self._sample(None, proportional=True))
 
     def _run(self) -> None:
         while not self._done.wait(INTERVAL_S):
             with contextlib.suppress(psutil.Error, OSError):
-                self.samples.append(self._sample(psutil.cpu_percent(None)))
+                self.samples.append(self._sample(psutil.cpu_percent(None), proportional=False))
 
-    def _sample(self, cpu_percent: float | None) -> Sample:
+    def _sample(self, cpu_percent: float | None, *, proportional: bool) -> Sample:
         pids = process_tree(self._pid)
-        rss, pss = memory_of(pids)
+        rss = resident(pids)
+        pss = proportional_of(pids) if proportional else None
         temperature, clock = self._gpus.temperature_and_clock()
         return Sample(
             at_s=time.monotonic() - self._t0,
@@ -76,22 +81,24 @@ def process_tree(pid: int) -> list[int]:
     return pids
 
 
-def memory_of(pids: list[int]) -> tuple[int | None, int | None]:
-    """(resident, proportional) bytes of all these processes; None where the platform doesn't say."""
-    rss, pss = 0, 0
-    rss_known = pss_known = False
+def resident(pids: list[int]) -> int | None:
+    """Resident bytes of all these processes together; None if none of them is there."""
+    sizes = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            sizes.append(psutil.Process(pid).memory_info().rss)
+    return sum(sizes) if sizes else None
+
+
+def proportional_of(pids: list[int]) -> int | None:
+    """Proportional bytes of all these processes together, shared pages counted once; None where one doesn't say."""
+    sizes = []
     for pid in pids:
         try:
-            rollup = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:] if ":" in line)
-            rss += _kib(rollup["Rss"])
-            pss += _kib(rollup["Pss"])
-            rss_known = pss_known = True
-        except (OSError, KeyError):
-            with contextlib.suppress(psutil.Error):
-                rss += psutil.Process(pid).memory_info().rss
-                rss_known = True
-    return (rss if rss_known else None), (pss if pss_known else None)
-
-
-def _kib(text: str) -> int:
-    return int(text.split()[0]) * 1024
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            sizes.append(next(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:")))
+        except (FileNotFoundError, ProcessLookupError):  # this one has ended
+            continue
+        except (OSError, StopIteration):
+            return None
+    return sum(sizes) if sizes else None

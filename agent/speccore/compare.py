@@ -117,8 +117,9 @@ class _Job:
         seconds = {b.block: b.seconds for b in blocks if b.matched}
         values = [stats.block_value(s) for s in seconds.values()]
         drift = stats.drift(values, [b.position_difference for b in blocks if b.matched], self.spec.margin)
-        flagged = isinstance(drift, stats.Drift) and drift.flagged
-        speedup = drift.adjusted if isinstance(drift, stats.Drift) and flagged else stats.ratio_interval(values)
+        speedup, p = stats.ratio_interval(values), stats.p_value(values)
+        if isinstance(drift, stats.Drift) and drift.flagged:
+            speedup, p = drift.adjusted, drift.adjusted_p
         total_time = stats.ratio_interval([stats.total_value(s) for s in seconds.values()])
         sides = [[*self.results.by_block(a.name, point.key).values()] for a in (baseline, arm)]
         quality = _quality(blocks)
@@ -151,7 +152,7 @@ class _Job:
             **self._engagement(arm),
             **self._outage(arm, point, len(values)),
         )
-        return _Draft(arm, blocks, checks, total_time, known, judge(known), stats.p_value(values))
+        return _Draft(arm, blocks, checks, total_time, known, judge(known), p)
 
     def _judged(self, draft: _Draft, shorter: Sequence[_Draft], point: Point, lengths: Mapping[str, float]) -> _Draft:
         """The verdict again, knowing what arms of the same kind with shorter limits are worth."""

@@ -25,6 +25,8 @@ ALIVE_HARD_TEMPERATURE = 0.2
 FEW_PROMPTS = 8
 HOLM_P = 0.05
 TASK_CHECKS = "task checks"
+#: Parts of the comparison key without which equal keys show nothing.
+ESSENTIAL_FIELDS = ("boot_id", "runtime_hash", "target_hash", "command")
 NAMED = 10  # so many trials or probes are named in a check's evidence
 
 
@@ -92,6 +94,9 @@ def same_key(fields_by_trial: Mapping[str, Mapping[str, str]]) -> Check:
         return not_checked(name, "no trial to compare")
     keys = {trial: pair_key(fields) for trial, fields in fields_by_trial.items()}
     if len(set(keys.values())) == 1:
+        fields = next(iter(fields_by_trial.values()))
+        if unknown := [n for n in ESSENTIAL_FIELDS if not fields.get(n)]:
+            return not_checked(name, f"equal as far as known, but no trial has evidence of its {', '.join(unknown)}")
         return passed(name, "host, boot, build, files and settings are the same in all trials", hard=True, key=next(iter(keys.values())))
     names = sorted({n for fields in fields_by_trial.values() for n in fields})
     differing = {n: {trial: fields.get(n, "") for trial, fields in fields_by_trial.items()} for n in names}

@@ -77,7 +77,7 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         log=log,
         engaged=engaged,
         engaged_why=why,
-        peak_memory_bytes=_peak_memory(samples),
+        peak_memory_bytes=_peak_memory(samples, log.devices),
         peak_device_bytes=_peak_device(samples),
         context_per_slot=(slot.get("n_ctx") if isinstance(slot, dict) else None) or log.context_per_slot,
         slots=(launch.props.get("total_slots") if launch else None) or log.n_slots,
@@ -342,10 +342,18 @@ def _engagement(
     return False, f"nothing shows that speculation was on{reason}"
 
 
-def _peak_memory(samples: Sequence[tuple[int, Sample]]) -> Maybe:
-    """Peak of host and device memory together. One kind of host figure throughout: PSS if every sample has it, else RSS."""
+def _peak_memory(samples: Sequence[tuple[int, Sample]], devices: Sequence[str]) -> Maybe:
+    """Peak of host and device memory together. One kind of host figure throughout: PSS where it was read, else RSS of all samples.
+
+    ``devices``: on which the engine says that it holds buffers. Without their memory there is no sum.
+    """
+    if samples and devices and not any(s.device_bytes for _, s in samples):
+        said = f"the engine holds memory on {', '.join(devices)}, which could not be sampled"
+        return Withheld(withheld=said, reason_code="device_not_sampled")
     for kind in ("pss_bytes", "rss_bytes"):
-        values = [(line, getattr(s, kind), sum(s.device_bytes.values())) for line, s in samples]
+        values = [(line, getattr(s, kind), sum(s.device_bytes.values())) for line, s in samples if s.device_bytes or not devices]
+        if kind == "pss_bytes":
+            values = [v for v in values if v[1] is not None]
         if values and all(host is not None for _, host, _ in values):
             line, host, device = max(values, key=lambda v: v[1] + v[2])
             return Number(value=host + device, source=Source(file=SAMPLES, line=line, field=f"{kind} + device_bytes, peak while probing"))

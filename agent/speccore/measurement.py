@@ -95,6 +95,7 @@ class LogFacts(Peer):
     build: str = ""
     backend_devices: list[str] = Field(default_factory=list)
     memory_mib: dict[str, float] = Field(default_factory=dict)  # e.g. "target model CPU_Mapped": 118.2
+    devices: list[str] = Field(default_factory=list)  # beside the host's memory, where the engine holds buffers, e.g. "CUDA0"
     speculation: str = ""  # e.g. "draft-simple"
     speculation_line: int | None = None
     n_slots: int | None = None

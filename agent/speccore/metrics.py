@@ -123,7 +123,7 @@ _ALL = (
         "tokens",
         "Prompt tokens that the server took from its prefix cache. Must be 0 in a cold trial.",
         "{:.0f}",
-        "timings of the final event",
+        "timings of the final event, else /metrics",
     ),
     Metric(
         "drafted",
@@ -171,7 +171,7 @@ _ALL = (
         "steps",
         "All decode steps of the target, with a draft or without.",
         "{:.0f}",
-        "per-token timings",
+        "per-token timings, else emitted and accepted",
     ),
     Metric(
         "draft_ms", 1, "drafting time", "ms", "Time that the engine spent on making drafts.", "{:.0f}", "the engine's log, where it says"
@@ -183,7 +183,7 @@ _ALL = (
         "ms",
         "Time of all decode steps by the engine's clock, drafting included.",
         "{:.0f}",
-        "timings of the final event",
+        "timings of the final event, else the log",
     ),
     Metric(
         "acceptance_rate",
@@ -268,7 +268,8 @@ _ALL = (
         1,
         "peak memory",
         "MiB",
-        "Largest sum of device memory and process-tree memory of the engine while probing.",
+        "Largest sum of device memory and process-tree memory of the engine while probing. Memory of processes is proportional (PSS), "
+        "read between requests, since reading it holds up the engine; resident (RSS) where the system has no PSS.",
         "{:.0f}",
         "memory samples",
         scale=_MIB,

@@ -76,10 +76,12 @@ class Results:
         return dict(sorted(found.items()))
 
     def position(self, trial: TrialPlan) -> int:
-        """The place in the block at which the counted attempt ran."""
+        """The place in the block at which the counted attempt ran: trials that ran again came last, in their old order."""
         if trial.id not in self.run_again:
             return trial.position
-        return max(t.position for t in self.trials.values() if t.block == trial.block) + 1
+        block = [t for t in self.trials.values() if t.block == trial.block]
+        before = {t.position for t in block if t.id in self.run_again and t.position < trial.position}
+        return max(t.position for t in block) + 1 + len(before)
 
     def planned_probes(self, trial: str, point: str) -> dict[str, str]:
         """item: probe id, of one point."""

@@ -82,7 +82,8 @@ class MetricsSnapshot(Peer):
 
 
 class Sample(Peer):
-    """Memory and load at one moment. ``rss_bytes`` is of the engine's process tree (PSS where the platform gives it)."""
+    """Memory and load at one moment. Bytes are of the engine's process tree; ``pss_bytes`` (shared pages counted once) is
+    read between requests only, since reading it holds up the engine."""
 
     at_s: float
     phase: str

@@ -116,6 +116,7 @@ class Drift:
     shift: float  # what the drift moves a typical block by: |slope| · root mean square difference
     flagged: bool
     adjusted: Interval
+    adjusted_p: float  # two-sided, that the ratio at equal positions is 1
 
 
 def drift(values: Sequence[float], position_differences: Sequence[int], margin: float) -> Drift | Withheld:
@@ -137,7 +138,8 @@ def drift(values: Sequence[float], position_differences: Sequence[int], margin: 
     residual = math.sqrt(float(np.sum((y - at_zero - slope * x) ** 2)) / df)
     p = _p_of_t(slope, residual / math.sqrt(sxx), df)
     shift = abs(slope) * math.sqrt(float(np.mean(x**2)))
-    half = t_quantile(df) * residual * math.sqrt(1 / n + float(x.mean()) ** 2 / sxx)
+    se = residual * math.sqrt(1 / n + float(x.mean()) ** 2 / sxx)
+    half = t_quantile(df) * se
     adjusted = Interval(
         estimate=math.exp(at_zero),
         low=math.exp(at_zero - half),
@@ -145,7 +147,8 @@ def drift(values: Sequence[float], position_differences: Sequence[int], margin: 
         n_blocks=n,
         method="regression on position",
     )
-    return Drift(slope=slope, p=p, shift=shift, flagged=p < DRIFT_P and shift > math.log1p(margin), adjusted=adjusted)
+    flagged = p < DRIFT_P and shift > math.log1p(margin)
+    return Drift(slope=slope, p=p, shift=shift, flagged=flagged, adjusted=adjusted, adjusted_p=_p_of_t(at_zero, se, df))
 
 
 def noise_floor(estimates: Sequence[float], standard_errors: Sequence[float]) -> float | Withheld:

@@ -95,6 +95,9 @@ def test_every_evidence_file_is_there_and_says_what_was_done(job: Callable, host
         samples = lines(folder, records.SAMPLES, records.Sample)
         assert sum(s.phase == "probing" for s in samples) >= len(plan.probes)
         assert all(s.rss_bytes and s.rss_bytes > 10_000_000 for s in samples)
+        # the thread, which may look in the middle of a request (it alone tells the load), never walks the engine's pages
+        assert {s.pss_bytes is None for s in samples if s.cpu_percent is not None} <= {True}
+        assert sum(bool(s.pss_bytes) for s in samples if s.phase == "probing") == len(plan.probes)
 
         summary = records.AttemptSummary.model_validate_json((folder / records.ATTEMPT).read_text())
         assert [name for name, _ in summary.phases] == ["starting", "warm-up", "probing", "stopping", "ended"]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from speccore.compare import JobFacts, TrialFailure, analyse_job
-from speccore.measurement import ComparisonResult, Interval, JobAnalysis, Number, Withheld, value_of
+from speccore.measurement import ComparisonResult, Interval, JobAnalysis, Number, Source, Withheld, value_of
+from speccore.pairs import Results
 from speccore.plan import plan_job
 from speccore.protocol import JobPlan, ProbePlan, TrialPlan
 from speccore.spec import ExperimentSpec
@@ -367,6 +368,19 @@ def test_the_memory_bill_is_the_median_of_the_blocks_differences() -> None:
     assert value_of(only(analyse_job(spec, plan, made, [], FACTS)).memory_bill_bytes) == 9
 
 
+def test_memory_that_was_measured_in_two_ways_has_no_difference() -> None:
+    spec = spec_of(draft(4), points=TEN, blocks=3)
+    plan = planned(spec)
+    resident = Number(value=9, source=Source(file="samples.jsonl", line=1, field="rss_bytes + device_bytes, peak while probing"))
+    made = [
+        a if a.arm == "off" else a.model_copy(update={"peak_memory_bytes": resident})
+        for a in attempts(spec, plan, {"off": 1.0, "draft-4": 2.0})
+    ]
+    bill = only(analyse_job(spec, plan, made, [], FACTS)).memory_bill_bytes
+    assert isinstance(bill, Withheld)
+    assert "rss_bytes" in bill.withheld
+
+
 def test_different_work_gets_different_answers() -> None:
     points = [{"workload": "count", "probes": 2}, {"workload": "free-text", "probes": 2, "sampling": {"temperature": 0.8}}]
     spec = spec_of(draft(4), points=points)
@@ -403,6 +417,9 @@ def test_a_host_that_drifts_inside_blocks_is_corrected_and_says_so() -> None:
         assert c.speedup.method == "regression on position"
         assert c.speedup.estimate == pytest.approx(1.5, rel=0.003)
         assert check(c, "drift") == "failed"
+        # the p of the estimate that is shown, as the interval is: here far from 1
+        assert c.p_holm is not None
+        assert c.p_holm < 1e-6
 
 
 def test_a_trial_that_ran_again_stood_at_the_end_of_its_block() -> None:
@@ -415,6 +432,14 @@ def test_a_trial_that_ran_again_stood_at_the_end_of_its_block() -> None:
         evidence = next(k for k in c.checks if k.name == "order balance").evidence
         assert evidence == {"before": 1, "after": 0}
         assert check(c, "failed trials") == "failed"
+
+
+def test_two_trials_that_ran_again_kept_their_order() -> None:
+    spec = spec_of(draft(4), draft(8), points=TEN, blocks=1)
+    plan = planned(spec)
+    in_order = sorted((t for t in plan.trials if t.arm in ("off", "draft-4")), key=lambda t: t.position)
+    results = Results(plan, attempts(spec, plan, {"off": 1.0, "draft-4": 2.0, "draft-8": 2.0}), run_again={t.id for t in in_order})
+    assert [results.position(t) for t in in_order] == [4, 5]
 
 
 def test_a_control_measures_the_host_and_answers_nothing() -> None:

@@ -25,8 +25,11 @@ def one(seconds: float = 2.0, **more: Any) -> ProbeMeasurement:
 
 
 def test_same_key_names_what_differs() -> None:
-    same = {"runtime_hash": "aa", "boot_id": "b"}
+    same = {"runtime_hash": "aa", "boot_id": "b", "target_hash": "t", "command": "[]"}
     assert of(integrity.same_key({"b1-off": same, "b1-arm": dict(same)})) == ("hard", "passed")
+    for name in same:  # equal for want of evidence shows nothing
+        less = {k: v for k, v in same.items() if k != name}
+        assert of(integrity.same_key({"b1-off": less, "b1-arm": less})) == ("soft", "not checked")
     check = integrity.same_key({"b1-off": same, "b1-arm": same | {"runtime_hash": "bb"}, "b2-arm": same})
     assert of(check) == ("hard", "failed")
     assert check.sentence == "trials differ in more than speculation: runtime_hash: aa in b1-off against bb in b1-arm"

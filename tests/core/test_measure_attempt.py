@@ -9,6 +9,7 @@ import pytest
 from speccore.engines import Bindings
 from speccore.measure import equal_work_s, measure_attempt, probe_times
 from speccore.measurement import AttemptMeasurement, Number, Withheld, value_of
+from speccore.records import Sample
 from speccore.spec import ExperimentSpec
 from speccore.workload import Workload
 
@@ -189,16 +190,37 @@ def test_memory_is_the_peak_while_probing() -> None:
     assert m.cpu_percent_mean == 50
 
 
-def test_memory_takes_resident_size_where_a_sample_lacks_the_proportional_one() -> None:
-    files = evidence("b10434-off", [0], "off")
-    lines = [json.loads(line) for line in files["samples.jsonl"].decode().splitlines()]
-    lines[1]["pss_bytes"] = None
-    for sample in lines:
-        sample["device_bytes"] = {}
-    files["samples.jsonl"] = "\n".join(map(json.dumps, lines)).encode()
-    m = measured("", [], None, files)
-    assert value_of(m.peak_memory_bytes) == 710
+def with_samples(*samples: Sample, case: str = "b10434-off") -> AttemptMeasurement:
+    files = evidence(case, [0], "off")
+    files["samples.jsonl"] = b"".join(s.model_dump_json().encode() + b"\n" for s in samples)
+    return measured("", [], None, files)
+
+
+def test_memory_is_of_one_kind_proportional_where_it_was_read() -> None:
+    during = Sample(at_s=1, phase="probing", rss_bytes=900)
+    between = Sample(at_s=2, phase="probing", rss_bytes=700, pss_bytes=500)
+    warmup = Sample(at_s=0, phase="warm-up", rss_bytes=990, pss_bytes=990)
+    m = with_samples(warmup, during, between, during)
+    assert value_of(m.peak_memory_bytes) == 500
     assert isinstance(m.peak_device_bytes, Withheld)
+    resident = with_samples(warmup, during).peak_memory_bytes
+    assert isinstance(resident, Number)
+    assert (resident.value, resident.source.line) == (900, 2)
+    assert resident.source.field.startswith("rss_bytes")
+    assert isinstance(with_samples(warmup, Sample(at_s=1, phase="probing")).peak_memory_bytes, Withheld)
+
+
+def test_memory_on_a_device_that_was_not_sampled_is_no_zero() -> None:
+    files = evidence("b10434-off", [0], "off")
+    files["server.log"] += b"\n0.00.100.000 I load_tensors:      Vulkan0 model buffer size =   512.00 MiB\n"
+    for device_bytes, expected in (({}, None), ({"g0": 17}, 517)):
+        sample = Sample(at_s=2, phase="probing", pss_bytes=500, device_bytes=device_bytes)
+        m = measured("", [], None, files | {"samples.jsonl": sample.model_dump_json().encode()})
+        assert m.log.devices == ["Vulkan0"]
+        assert value_of(m.peak_memory_bytes) == expected
+        if expected is None:
+            assert isinstance(m.peak_memory_bytes, Withheld)
+            assert m.peak_memory_bytes.withheld == "the engine holds memory on Vulkan0, which could not be sampled"
 
 
 def with_command(case: str, arm: str, port: int, **settings: Any) -> dict[str, bytes]:

@@ -77,6 +77,7 @@ def test_drift_is_the_line_through_blocks() -> None:
     assert [found.adjusted.estimate, found.adjusted.low, found.adjusted.high] == pytest.approx(expected, rel=1e-9)
     assert found.flagged
     assert found.adjusted.method == "regression on position"
+    assert found.adjusted_p == pytest.approx(2 * scipy.stats.t.sf(line.intercept / line.intercept_stderr, 4), rel=1e-9)
 
 
 def test_drift_needs_both_significance_and_size() -> None:

@@ -63,6 +63,8 @@ _BREAKDOWN = ("terminate called", "  what():", "CUDA error", "ggml_", "GGML_ASSE
 _BUILD = re.compile(r"common_params_print_info: build (?P<build>.+)$")
 _DEVICE = re.compile(r"common_param: +- (?P<device>\S+) +:")
 _BUFFER = re.compile(r"\s(?P<device>\S+)\s+(?P<what>model|KV|RS|compute|output) buffer size = +(?P<mib>[\d.]+) MiB")
+#: Buffers in the host's memory, pinned ones too; any other is on a device.
+_IN_HOST = re.compile(r"^(CPU|AMX|BLAS)|_Host$")
 _OFFLOADED = re.compile(r"offloaded (?P<layers>\d+/\d+) layers to GPU")
 _DRAFT_BEGINS = re.compile(r"loading draft model|creating MTP draft context|creating \w+ draft context", re.IGNORECASE)
 _SLOTS = re.compile(r"initializing(?: slots)?, n_slots = (?P<slots>\d+)(?:, n_ctx_slot = (?P<context>\d+))?")
@@ -122,6 +124,7 @@ def parse_log(text: str) -> LogFacts:
         for r in log_requests(text)
         if r.acceptance_line is not None
     ]
+    update["devices"] = sorted({d for d in (key.rpartition(" ")[2] for key in memory) if not _IN_HOST.search(d)})
     return facts.model_copy(update={**update, "memory_mib": memory, "speculation": ",".join(types), "draft_acceptance": acceptance})
 
 
