@@ -50,7 +50,7 @@ class ModelInfo(Peer):
     manifest: dict[str, str] = {}
     path: str
     format: str = "gguf"
-    size_bytes: int
+    size_bytes: int = Field(ge=0)
     architecture: str = ""
     quantization: str = ""
     n_parameters: int | None = None
@@ -68,7 +68,7 @@ class Device(Peer):
     uuid: str
     kind: Literal["cpu", "gpu"]
     name: str
-    memory_bytes: int
+    memory_bytes: int = Field(ge=0)
     driver: str = ""
     power_cap_w: float | None = None
 
@@ -80,10 +80,10 @@ class HostInventory(Peer):
     os: dict[str, str]  # system, release, machine, libc
     boot_id: str
     cpu_model: str
-    n_cores: int
-    memory_bytes: int
-    engine_threads: int | None = None  # what the host's owner allows an engine; None: all cores but one
-    devices: list[Device]
+    n_cores: int = Field(ge=1)
+    memory_bytes: int = Field(ge=0)
+    engine_threads: int | None = Field(default=None, ge=1)  # what the host's owner allows an engine; None: all cores but one
+    devices: list[Device] = Field(min_length=1)
     runtimes: list[RuntimeInfo]
     models: list[ModelInfo]
     allowed_flags: list[str] = Field(default_factory=list)
@@ -97,6 +97,10 @@ class HostInventory(Peer):
     def default_threads(self) -> int:
         """CPU threads of an engine whose experiment names none; agent and server must render the same."""
         return self.engine_threads or max(1, self.n_cores - 1)
+
+    def driver(self) -> str:
+        """The drivers of the devices, each once; empty where there is none, as on a CPU."""
+        return ", ".join(sorted({d.driver for d in self.devices if d.driver}))
 
     def hardware_name(self) -> str:
         """The class of the devices, e.g. ``1 × NVIDIA H200`` or ``CPU · Intel Xeon, 2 cores``."""

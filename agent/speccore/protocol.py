@@ -5,16 +5,26 @@ An optional field keeps the version; a new meaning bumps it. Unknown fields are 
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from .errors import ErrorBody
 from .inventory import HostInventory, Peer
 from .spec import ExperimentSpec
 
 PROTOCOL = 1
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """A moment that every reader can hold: year 1 or 9999 would leave the calendar in another zone."""
+    if not 1970 <= moment.year < 9999:
+        raise ValueError("a moment lies between the years 1970 and 9998")
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+Moment = Annotated[datetime, AfterValidator(_in_utc)]
 
 EvidenceKind = Literal["log", "launch", "manifest", "records", "texts", "metrics", "samples", "attempt"]
 
@@ -118,7 +128,7 @@ class PollRequest(Peer):
     agent_version: str = ""
     inventory_hash: str
     running: Running | None = None
-    finished: list[Finished] = []
+    finished: list[Finished] = Field(default=[], max_length=1000)
     draining: bool = False
     spooled_bytes: int = 0
     problem: ErrorBody | None = None  # what ails the host now, with its remedy
@@ -161,17 +171,17 @@ class AttemptReport(Peer):
     job_id: str
     lease: int
     trial: str
-    n: int  # n-th attempt at this trial, from 1
+    n: int = Field(ge=1)  # n-th attempt at this trial
     outcome: Literal["ok", "failed", "cancelled"]
     error: ErrorBody | None = None
     boot_id: str
-    started_at: datetime
-    ended_at: datetime
+    started_at: Moment
+    ended_at: Moment
     durations_s: dict[str, float] = {}  # start, warmup, probe, stop
     #: n-th run of the trial's block. A block is run whole once more when it was torn apart (restart of the machine, a
     #: changed inventory, a gap of 10 minutes); the attempts of its earlier runs are then void.
     block_run: int = 1
-    evidence: list[EvidenceRef]
+    evidence: list[EvidenceRef] = Field(max_length=1000)
 
 
 class ReportReply(Peer):

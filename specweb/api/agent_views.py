@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, TypeVar
 from uuid import UUID
@@ -10,6 +11,7 @@ from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.http import Http404
 from django.utils import timezone
+from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -40,6 +42,9 @@ from .errors import BlobsMissing, LengthRequired
 
 Message = TypeVar("Message", bound=Peer)
 
+#: Levels of a message; the deepest that agents send has a dozen.
+MAX_DEPTH = 64
+
 
 class AgentView(APIView):
     """Base of every address but enrol: the agent's token is needed, ``request.auth`` is the host."""
@@ -62,7 +67,7 @@ class PollView(AgentView):
         message = _decode(PollRequest, request)
         pace = Pace(idle_s=settings.SPECWEB_POLL_IDLE_S, running_s=settings.SPECWEB_POLL_RUNNING_S)
         reply = poll(request.auth, message, timezone.now(), pace=pace, done_trials=done_trials)
-        for job_id in reply.acknowledged:
+        for job_id in filter(_is_uuid, dict.fromkeys(reply.acknowledged)):
             queue.send("compare_job", job_id)
         return _answer(reply)
 
@@ -139,10 +144,33 @@ class NothingHere(APIView):
 def _decode(model: type[Message], request: Request) -> Message:
     if int(request.headers.get("Content-Length") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
         raise RequestDataTooBig  # the framework's JSON parser reads without a limit
-    data = storable(request.data)
+    try:
+        data = request.data
+        _check(data)
+    except RecursionError:
+        raise ParseError("the message is nested too deeply") from None
+    data = storable(data)
     if isinstance(data, dict) and isinstance(data.get("protocol"), int) and data["protocol"] != PROTOCOL:
         raise ProtocolTooOld(f"protocol {data['protocol']} is not spoken here, {PROTOCOL} is", protocol=data["protocol"], served=PROTOCOL)
     return model.model_validate(data)
+
+
+def _check(value: Any, depth: int = 0) -> None:
+    """Refuses what no later step could hold: endless nesting, and numbers such as 1e999, which JSON's reader takes for infinite."""
+    if depth > MAX_DEPTH:
+        raise ParseError(f"the message is nested more than {MAX_DEPTH} levels deep")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ParseError("a number in the message is too large")
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check(part, depth + 1)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _answer(message: Peer, status: int = 200) -> Response:

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.db import DataError, IntegrityError
 from django.http import Http404
+from django.utils.encoding import escape_uri_path
 from pydantic import ValidationError
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -58,7 +59,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
 
 def _where(context: dict[str, Any]) -> str:
     request = context.get("request")
-    return f"{request.method} {request.path}" if request is not None else "a request"
+    return f"{request.method} {escape_uri_path(request.path)}" if request is not None else "a request"
 
 
 def _body_and_status(error: Exception) -> tuple[ErrorBody, int]:

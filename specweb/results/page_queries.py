@@ -12,6 +12,7 @@ from speccore.inventory import HostInventory as Inventory
 from speccore.measurement import AttemptMeasurement, JobAnalysis
 
 from specweb.experiments.models import Experiment, Host, HostModel, Job, Point, Viewer
+from specweb.experiments.text import storable
 
 from .models import Analysis, Attempt, EvidenceFile, Trial
 
@@ -114,7 +115,7 @@ def evidence_listed(job: Job, name: str, start: int, n: int) -> list[EvidenceFil
     """Evidence files of a job in the order of its trials, of one name if given (1 statement)."""
     files = EvidenceFile.objects.filter(attempt__trial__job=job).select_related("blob", "attempt", "attempt__trial", "attempt__trial__arm")
     if name:
-        files = files.filter(name=name)
+        files = files.filter(name=storable(name))
     return list(files.order_by("attempt__trial__index", "attempt__n", "name")[start : start + n])
 
 
@@ -134,7 +135,7 @@ def evidence_of(attempt: Attempt) -> list[EvidenceFile]:
 
 
 def evidence_file(attempt: Attempt, name: str) -> EvidenceFile | None:
-    return EvidenceFile.objects.filter(attempt=attempt, name=name).select_related("blob").first()
+    return EvidenceFile.objects.filter(attempt=attempt, name=storable(name)).select_related("blob").first()
 
 
 def measurements_of(job: Job, arms: Sequence[str]) -> list[tuple[Attempt, AttemptMeasurement]]:

@@ -95,6 +95,13 @@ class TestWhoSpeaks:
         assert refusal(broken) == (400, "parse_error")
         assert refusal(world.agent.post("poll", [1])) == (400, "invalid_message")
 
+    @pytest.mark.parametrize("body", ["[" * 200_000, '{"a":' * 900 + "1" + "}" * 900, '{"inventory_hash": "", "a": 1e999}'])
+    @pytest.mark.parametrize("address", ["enrol", "poll", "inventory"])
+    def test_endless_nesting_and_endless_numbers(self, world: World, address: str, body: str) -> None:
+        agent = world.agent
+        reply = agent.client.post(f"/agent/v1/{address}", body, content_type="application/json", headers=agent.headers())
+        assert refusal(reply) == (400, "parse_error")
+
     def test_a_message_that_is_too_large(self, world: World, settings: Any) -> None:
         settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
         assert refusal(world.agent.poll(noise="x" * 1000)) == (413, "message_too_large")
@@ -136,6 +143,12 @@ class TestInventory:
         huge = world.agent.inventory.models[0].model_copy(update={"size_bytes": 2**70})
         world.agent.inventory = inventory(models=[huge])
         assert refusal(world.agent.send_inventory()) == (400, "invalid_message")
+        assert not HostInventory.objects.exists()
+
+    @pytest.mark.parametrize("nonsense", [{"devices": []}, {"n_cores": 0}, {"memory_bytes": -1}, {"engine_threads": -3}])
+    def test_a_machine_that_can_not_be(self, world: World, nonsense: dict[str, Any]) -> None:
+        body = {"protocol": 1, "inventory": inventory().model_dump(mode="json") | nonsense}
+        assert refusal(world.agent.post("inventory", body)) == (400, "invalid_message")
         assert not HostInventory.objects.exists()
 
     def test_a_changed_inventory_sends_a_queued_job_back(self, world: World) -> None:
@@ -185,6 +198,14 @@ class TestPoll:
         assert refusal(world.other_agent.poll(running=running)) == (403, "not_allowed")
         assert refusal(world.other_agent.poll(finished=[{**running, "outcome": "completed"}])) == (403, "not_allowed")
         assert Job.objects.get().state == "claimed"
+
+    def test_no_worker_is_woken_for_what_is_no_job(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        woken: list[str] = []
+        monkeypatch.setattr("specweb.queue.send", lambda task, *args: woken.extend(args))
+        job_id = str(uuid.uuid4())
+        words = [{"job_id": j, "lease": 1, "outcome": "completed"} for j in ("no job", job_id, job_id)]
+        assert world.agent.poll(finished=words).json()["acknowledged"] == ["no job", job_id, job_id]
+        assert woken == [job_id]
 
     def test_an_unknown_job_is_stopped_and_acknowledged(self, world: World, offer: JobOffer) -> None:
         ghost = {"job_id": str(uuid.uuid4()), "lease": 1}
@@ -396,6 +417,26 @@ class TestReports:
             assert refusal(agent.report(sent, lease)) == (403, "not_allowed")
         elsewhere = world.agent.post(f"attempts/{uuid.uuid4()}/report", message.model_dump(mode="json"), offer.lease_token)
         assert refusal(elsewhere) == (403, "not_allowed")
+        assert not Attempt.objects.exists()
+
+    @pytest.mark.parametrize(
+        "nonsense",
+        [
+            {"started_at": "0001-01-01T00:00:00+14:00"},
+            {"ended_at": "9999-12-31T23:59:59-12:00"},
+            {"n": 0},
+            {"durations_s": {"start": float("inf")}},
+            {"error": {"code": "x", "message": "x", "blame": "engine", "details": json.loads('{"a":' * 300 + "1" + "}" * 300)}},
+        ],
+    )
+    def test_values_that_no_reader_could_hold(self, world: World, offer: JobOffer, nonsense: dict[str, Any]) -> None:
+        message = report(offer, offer.plan.trials[0].id, {})
+        body = json.dumps(message.model_dump(mode="json") | nonsense).replace("Infinity", "1e999")
+        headers = world.agent.headers(offer.lease_token)
+        address = f"/agent/v1/attempts/{message.attempt_id}/report"
+        reply = world.agent.client.post(address, body, content_type="application/json", headers=headers)
+        assert reply.status_code == 400
+        assert refusal(reply)[1] in ("invalid_message", "parse_error")
         assert not Attempt.objects.exists()
 
     def test_another_hosts_attempt_id(self, world: World, offer: JobOffer) -> None:

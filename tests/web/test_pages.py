@@ -345,6 +345,15 @@ def test_raw_evidence_is_a_download_of_the_stored_bytes(people):
     assert answer["Content-Type"] == "application/octet-stream"
 
 
+@pytest.mark.parametrize("odd", ["%00", "x" * 300, "..%2f..%2fetc%2fpasswd"])
+def test_names_that_no_file_has_are_not_found(people, odd):
+    run = small(people)
+    client = as_user(people.owner)
+    for kind in ("raw", "evidence"):
+        assert client.get(f"/attempts/{run.attempts[0].id}/{kind}/{odd}").status_code == 404
+    assert client.get(f"/jobs/{run.job.id}/evidence?name={odd}&page={'9' * 5000}").status_code == 200
+
+
 def test_a_big_log_is_read_a_page_at_a_time(people):
     host = sample.host_with_inventory(people.team)
     run = sample.claimed(sample.submitted(people.team, people.owner, sample.spec(**SMALL)), host)

@@ -122,6 +122,17 @@ class TestParsing:
         attempt.refresh_from_db()
         assert (attempt.state, attempt.parse_error["code"]) == ("parse_failed", "hash_mismatch")
 
+    def test_evidence_of_another_attempt(self, world: World, offer: JobOffer) -> None:
+        trial, other = offer.plan.trials[:2]
+        attempt_id = str(uuid.uuid4())
+        world.agent.deliver(offer, trial.id, files_of(offer, other, attempt_id), attempt_id=attempt_id)
+        nothing = str(uuid.uuid4())
+        world.agent.deliver(offer, other.id, {}, attempt_id=nothing)
+        for pk in (attempt_id, nothing):
+            assert not parse_attempt(uuid.UUID(pk))
+            attempt = Attempt.objects.get(pk=pk)
+            assert (attempt.state, attempt.parse_error["code"]) == ("parse_failed", "evidence_of_another")
+
     def test_a_parser_that_fails_says_so_and_blocks_nothing(self, world: World, offer: JobOffer, monkeypatch: pytest.MonkeyPatch) -> None:
         attempt = deliver(world, offer, offer.plan.trials[0])
         monkeypatch.setattr(parsing, "measure_attempt", lambda *a: 1 / 0)

@@ -92,7 +92,7 @@ def _finish(host: Host, finished: Finished, now: datetime) -> bool:
     job = _own_job(host, finished.job_id)
     lease = Lease.objects.filter(job=job, n=finished.lease).first() if job else None
     if job is None or lease is None or not is_newest(lease):
-        log.info("%s finished job %s under a lease that no longer counts", host.name, finished.job_id)
+        log.info("%s finished job %.80r under a lease that no longer counts", host.name, finished.job_id)
         return True
     words: dict[str, Any] = {"now": now, "by": host.name, "sources": HELD}
     if finished.outcome == "completed":

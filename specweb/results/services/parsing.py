@@ -29,6 +29,12 @@ class EvidenceUnreadable(ServerError):
     remedy = "See whether the evidence folder is there and readable; then run reparse."
 
 
+class EvidenceOfAnother(ServerError):
+    code = "evidence_of_another"
+    retry = False
+    remedy = "Look at the attempt's files: the agent sent what is not of this attempt. Its trial can be measured again."
+
+
 class ParserFault(ServerError):
     code = "parser_fault"
     retry = False
@@ -64,7 +70,11 @@ def measure(attempt: Attempt) -> AttemptMeasurement:
             files[file.name] = read_blob(file.blob)
         except OSError as error:
             raise EvidenceUnreadable(f"{file.name} can't be read: {error.strerror or error}", file=file.name) from None
-    return measure_attempt(files, experiment.parsed_spec, workloads_of(experiment))
+    measurement = measure_attempt(files, experiment.parsed_spec, workloads_of(experiment))
+    if (measurement.attempt_id, measurement.trial) != (str(attempt.pk), attempt.trial.plan_id):
+        told = f"attempt {measurement.attempt_id or '(none)'} at trial {measurement.trial or '(none)'}"
+        raise EvidenceOfAnother(f"the evidence is that of {told}, reported was {attempt.pk} at {attempt.trial.plan_id}")
+    return measurement
 
 
 def workloads_of(experiment: Experiment) -> dict[str, Workload]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from django.db import transaction
 from speccore.errors import HashMismatch, NotAllowed
@@ -84,8 +85,8 @@ def _create(report: AttemptReport, trial: Trial, lease: Lease, state: JobState, 
         accepted=counted and report.outcome == "ok",
         error=report.error.model_dump(mode="json") if report.error else None,
         boot_id=report.boot_id[:64],
-        started_at=_aware(report.started_at),
-        ended_at=_aware(report.ended_at),
+        started_at=report.started_at,
+        ended_at=report.ended_at,
         durations_s=report.durations_s,
         received_at=now,
     )
@@ -99,13 +100,9 @@ def _check_evidence(refs: Iterable[EvidenceRef], blobs: dict[str, Blob | None]) 
     names = [ref.name for ref in refs]
     if odd := [n for n in names if not _FILE_NAME.fullmatch(n)]:
         raise NotAllowed(f"evidence file {odd[0]!r} has a name that is none", remedy="Use letters, digits, '.', '_' and '-'.")
-    if twice := {n for n in names if names.count(n) > 1}:
-        raise NotAllowed(f"evidence file {sorted(twice)[0]!r} is named twice")
+    if twice := sorted(n for n, times in Counter(names).items() if times > 1):
+        raise NotAllowed(f"evidence file {twice[0]!r} is named twice")
     for ref in refs:
         blob = blobs[ref.sha256]
         if blob is not None and blob.bytes != ref.bytes:
             raise HashMismatch(f"{ref.name}: {ref.bytes} bytes are reported, {blob.bytes} are stored", file=ref.name)
-
-
-def _aware(moment: datetime) -> datetime:
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
