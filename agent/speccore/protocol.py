@@ -180,7 +180,7 @@ class AttemptReport(Peer):
     durations_s: dict[str, float] = {}  # start, warmup, probe, stop
     #: n-th run of the trial's block. A block is run whole once more when it was torn apart (restart of the machine, a
     #: changed inventory, a gap of 10 minutes); the attempts of its earlier runs are then void.
-    block_run: int = 1
+    block_run: int = Field(default=1, ge=1, le=10_000)
     evidence: list[EvidenceRef] = Field(max_length=1000)
 
 

@@ -33,7 +33,7 @@ from specweb.experiments.models import Workload
 from specweb.experiments.services.hosts import enrol, store_inventory
 from specweb.experiments.services.polling import Pace, poll
 from specweb.experiments.text import storable
-from specweb.results.queries import done_trials
+from specweb.results.services.blocks import take_stock
 from specweb.results.services.reports import report_attempt
 from specweb.results.store import held_blob, store_blob
 
@@ -66,7 +66,7 @@ class PollView(AgentView):
     def post(self, request: Request) -> Response:
         message = _decode(PollRequest, request)
         pace = Pace(idle_s=settings.SPECWEB_POLL_IDLE_S, running_s=settings.SPECWEB_POLL_RUNNING_S)
-        reply = poll(request.auth, message, timezone.now(), pace=pace, done_trials=done_trials)
+        reply = poll(request.auth, message, timezone.now(), pace=pace, take_stock=take_stock)
         for job_id in filter(_is_uuid, dict.fromkeys(reply.acknowledged)):
             queue.send("compare_job", job_id)
         return _answer(reply)

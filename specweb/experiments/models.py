@@ -186,6 +186,11 @@ class Host(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def takes_no_jobs(self) -> bool:
+        """Whether it drains, by its agent's own word or because a person asked."""
+        return self.draining or self.drain_requested_at is not None
+
 
 class EnrolmentCode(models.Model):
     """Lets one machine become a host of a team, once."""

@@ -126,8 +126,8 @@ class TestCancel:
         job = a_job(world, state)
         assert request_cancel(job, now=NOW, by="owner") is (state not in FINAL and state is not JobState.COMPLETED)
         job.refresh_from_db()
-        if state in (JobState.WAITING, JobState.QUEUED):
-            assert job.state == "cancelled"
+        if state in (JobState.WAITING, JobState.QUEUED, JobState.STALLED):
+            assert (job.state, job.reason) == ("cancelled", "cancelled by owner")
         else:
             assert (job.state, job.cancel_requested_at) == (state.value, NOW if state in HELD else None)
 

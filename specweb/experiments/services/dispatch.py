@@ -38,7 +38,9 @@ def dispatch_waiting(now: datetime, *, online_within: timedelta, on_queued: Call
     ``on_queued(job, plan)`` runs in the transaction that queues the job.
     """
     queued = []
-    waiting = Job.objects.filter(state=JobState.WAITING.value).select_related("experiment", "wanted_host").order_by("id")
+    waiting = (
+        Job.objects.filter(state=JobState.WAITING.value, pause_requested_at=None).select_related("experiment", "wanted_host").order_by("id")
+    )
     for job in waiting:
         spec = job.experiment.parsed_spec
         offers = _offers(job, spec, now - online_within)
@@ -61,14 +63,15 @@ def _offers(job: Job, spec: ExperimentSpec, seen_since: datetime) -> list[Offer]
     if job.wanted_host_id:
         hosts = hosts.filter(pk=job.wanted_host_id)
     else:
-        siblings = Job.objects.filter(experiment_id=job.experiment_id).exclude(pk=job.pk).exclude(host=None)
+        # A job that was retried no longer takes a host's place: its retry may run there again.
+        siblings = Job.objects.filter(experiment_id=job.experiment_id, retry=None).exclude(pk=job.pk).exclude(host=None)
         hosts = hosts.exclude(pk__in=siblings.values("host_id"))
     busy = [JobState.QUEUED.value, *(s.value for s in HELD)]
     offers = []
     for host in hosts.annotate(n_jobs=Count("jobs", filter=Q(jobs__state__in=busy))).order_by("name"):
         if not job.wanted_host_id and not has_labels(host, spec.placement.labels):
             continue
-        online = host.last_seen_at is not None and host.last_seen_at >= seen_since and not host.draining
+        online = host.last_seen_at is not None and host.last_seen_at >= seen_since and not host.takes_no_jobs
         answer = fit(spec, host.inventory.parsed) if host.inventory else NoFit("has not said yet what it offers")
         offers.append(Offer(host, host.n_jobs, online, answer))
     return offers
@@ -92,7 +95,7 @@ def _explain(job: Job, spec: ExperimentSpec, offers: list[Offer]) -> None:
 def _why_not(offer: Offer) -> str:
     if isinstance(offer.answer, NoFit):
         return f"{offer.host.name} {offer.answer.reason}"
-    if offer.host.draining:
+    if offer.host.takes_no_jobs:
         return f"{offer.host.name} could run it and takes no new jobs (draining)"
     seen = f"last seen {offer.host.last_seen_at:%Y-%m-%d %H:%M:%S} UTC" if offer.host.last_seen_at else "never seen"
     return f"{offer.host.name} could run it and is offline ({seen})"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
-from speccore.errors import ErrorBody, NotAllowed, NotPossible
+from django.db.models import Max
+from speccore.errors import AgentKeepsDying, ErrorBody, HostError, NotAllowed, NotPossible
 from speccore.jobstate import HELD, JobState, may_move
 
 from specweb import queue
@@ -29,6 +30,13 @@ _STAMP = {
 #: Nobody works on these, as far as is known: an agent that is silent learns it when it comes back.
 NOT_AT_WORK = (JobState.WAITING, JobState.QUEUED, JobState.STALLED)
 PAUSABLE = (JobState.WAITING, JobState.QUEUED, *HELD)
+
+#: Leases in a row that an agent took up and under which no attempt ended, until the job is given up …
+MAX_FRUITLESS_LEASES = 5
+#: … and leases of which nothing more was heard; more, since a reply may be lost on its way without any fault of the agent.
+MAX_UNHEARD_LEASES = 20
+
+Claim = tuple[Job, Lease, str]
 
 
 def move_job(
@@ -67,36 +75,67 @@ def fail_job(job_id: UUID, error: ErrorBody, *, now: datetime, by: str, sources:
     return move_job(job_id, JobState.FAILED, now=now, by=by, reason=error.message, sources=sources, error=error.model_dump(mode="json"))
 
 
-def claim_next_job(host: Host, now: datetime) -> tuple[Job, Lease, str] | None:
+def claim_next_job(host: Host, now: datetime, *, on_granted: Callable[[Job, Lease], None] = lambda job, lease: None) -> Claim | None:
     """The job that ``host`` shall work on, with a new lease and its secret.
 
-    A job that the host holds already comes first: a host that asks while it holds one has lost the reply or its memory.
+    A job that the host holds already comes first, even if the host takes no new ones: a host that asks while it holds one
+    has lost the reply or its memory. ``on_granted(job, lease)`` runs in the transaction that grants the lease; if it raises
+    a :class:`HostError`, the job fails with it, and so does one whose agent keeps dying.
     """
     for job in _candidates(host):
-        granted = _grant(job, host, now)
+        try:
+            granted = _grant(job, host, now, on_granted)
+        except HostError as error:
+            fail_job(job.pk, error.body(), now=now, by=host.name)
+            continue
         if granted:
-            return job, *granted
+            return granted
     return None
 
 
 def _candidates(host: Host) -> list[Job]:
     jobs = Job.objects.filter(host=host).select_related("experiment", "runtime", "target")
-    return [*jobs.filter(state__in=[s.value for s in HELD]), *jobs.filter(state=JobState.QUEUED.value).order_by("queued_at")]
+    queued = jobs.filter(state=JobState.QUEUED.value, pause_requested_at=None).order_by("queued_at")
+    return [*jobs.filter(state__in=[s.value for s in HELD]), *queued]
 
 
-def _grant(job: Job, host: Host, now: datetime) -> tuple[Lease, str] | None:
+def _grant(job: Job, host: Host, now: datetime, on_granted: Callable[[Job, Lease], None]) -> Claim | None:
     with transaction.atomic():
-        # The row lock orders two polls of one host; who comes second finds the job claimed and gets a newer lease.
-        state = Job.objects.select_for_update().filter(pk=job.pk).values_list("state", flat=True).first()
-        if state == JobState.QUEUED.value:
-            if job.state != state or not move_job(job.pk, JobState.CLAIMED, now=now, by=host.name):
-                return None
-        elif state != job.state or JobState(state) not in HELD:
+        # The host's lock orders this with its revocation and draining, the job's with other polls: who comes second finds
+        # the job claimed and gets a newer lease.
+        here = Host.objects.select_for_update(no_key=True).filter(pk=host.pk, revoked_at=None).first()
+        locked = Job.objects.select_for_update(of=("self",)).select_related("experiment", "runtime", "target").filter(pk=job.pk).first()
+        if here is None or locked is None or locked.host_id != host.pk or locked.state != job.state:
             return None
+        if locked.state == JobState.QUEUED:
+            if here.drain_requested_at or locked.pause_requested_at:
+                return None
+            move_job(locked.pk, JobState.CLAIMED, now=now, by=host.name)
+        elif JobState(locked.state) not in HELD:
+            return None
+        elif locked.cancel_requested_at:
+            # An agent that asks for work no longer works on it.
+            by = locked.cancel_requested_by
+            move_job(locked.pk, JobState.CANCELLED, now=now, by=by or host.name, reason=f"cancelled by {by}" if by else "cancelled")
+            return None
+        _refuse_an_agent_that_keeps_dying(locked)
         secret, digest = new_secret("lease")
-        n = 1 + Lease.objects.filter(job=job).count()
-        Lease.objects.filter(job=job, released_at=None).update(released_at=now)
-        return Lease.objects.create(job=job, n=n, host=host, token_hash=digest, granted_at=now), secret
+        n = 1 + Lease.objects.filter(job=locked).count()
+        Lease.objects.filter(job=locked, released_at=None).update(released_at=now)
+        lease = Lease.objects.create(job=locked, n=n, host=host, inventory=host.inventory, token_hash=digest, granted_at=now)
+        on_granted(locked, lease)
+        return locked, lease, secret
+
+
+def _refuse_an_agent_that_keeps_dying(job: Job) -> None:
+    """Raises :class:`AgentKeepsDying` if too many leases in a row ended without a report of an attempt."""
+    fruitful = Lease.objects.filter(job=job).exclude(reported_at=None).aggregate(last=Max("n"))["last"] or 0
+    since = Lease.objects.filter(job=job, n__gt=fruitful)
+    n_leases, n_taken_up = since.count(), since.exclude(taken_up_at=None).count()
+    if n_taken_up >= MAX_FRUITLESS_LEASES:
+        raise AgentKeepsDying(f"the agent took the job up {n_taken_up} times in a row and ended each time before a trial had ended")
+    if n_leases >= MAX_UNHEARD_LEASES:
+        raise AgentKeepsDying(f"the job was handed out {n_leases} times in a row and the agent never said that it runs")
 
 
 def lease_of(host: Host, secret: str, job_id: UUID | str | None = None) -> Lease:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import Q
-from speccore.errors import HostLost, NoHostCanRun
+from speccore.errors import HostLost, HostRevoked, NoHostCanRun
 from speccore.jobstate import JobState
 
 from specweb.experiments.models import Job
@@ -30,12 +30,22 @@ def expire_silent_jobs(now: datetime, limits: Limits) -> list[Job]:
     for job in jobs.filter(silent, state__in=[JobState.CLAIMED.value, JobState.RUNNING.value]):
         move_job(job.pk, JobState.STALLED, now=now, by=BY, reason=f"{job.host} is silent {_since(job)}")
     # A job that no agent has taken yet may go to another host.
-    for job in jobs.filter(silent, state=JobState.QUEUED.value):
-        move_job(job.pk, JobState.WAITING, now=now, by=BY, reason=f"{job.host} is silent {_since(job)}", host=None)
+    shut = Q(host__revoked_at__isnull=False) | Q(host__drain_requested_at__isnull=False)
+    for job in jobs.filter(silent | shut, state=JobState.QUEUED.value):
+        open_ = job.host is not None and not (job.host.revoked_at or job.host.drain_requested_at)
+        reason = f"{job.host} is silent {_since(job)}" if open_ else f"{job.host} takes no new jobs"
+        move_job(job.pk, JobState.WAITING, now=now, by=BY, reason=reason, host=None)
+    # Nobody waits for an agent that is away to be told that its job was cancelled.
+    for job in jobs.filter(state=JobState.STALLED.value).exclude(cancel_requested_at=None):
+        by = job.cancel_requested_by or BY
+        move_job(job.pk, JobState.CANCELLED, now=now, by=by, reason=f"cancelled by {by} while {job.host} was silent")
     failed = []
     for job in jobs.filter(state=JobState.STALLED.value, host__last_seen_at__lt=now - limits.host_lost_after):
         error = HostLost(f"{job.host} is silent {_since(job)}; what it sent before is kept")
         if fail_job(job.pk, error.body(), now=now, by=BY):
+            failed.append(job)
+    for job in Job.objects.select_related("wanted_host").filter(state=JobState.WAITING.value, wanted_host__revoked_at__isnull=False):
+        if fail_job(job.pk, HostRevoked(f"{job.wanted_host}, which the job asks for, was revoked").body(), now=now, by=BY):
             failed.append(job)
     for job in jobs.filter(state=JobState.WAITING.value, created_at__lt=now - limits.waiting_for):
         error = NoHostCanRun(f"no host could take the job for {limits.waiting_for.days} days; at last: {job.reason}")

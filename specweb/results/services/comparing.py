@@ -25,6 +25,7 @@ from .parsing import workloads_of
 
 log = logging.getLogger(__name__)
 BY = "comparison"
+MAX_TRIES = 3
 
 
 class AnalysisFault(ServerError):
@@ -38,25 +39,61 @@ def compare_job(job_id: UUID, now: datetime, *, again: bool = False) -> bool:
 
     A completed job becomes processed. One that failed or was cancelled keeps its state, and its finished blocks are
     compared. With ``again`` a newer analysis supersedes the one that there is.
+
+    The numbers are computed without a lock, so that nobody waits for them, and stored under the job's lock if nothing that
+    they rest on has changed meanwhile; else they are computed anew.
     """
-    with transaction.atomic():
-        # The lock orders two workers with one job; the second finds the analysis and leaves.
-        job = Job.objects.select_for_update(of=("self",)).select_related("experiment", "inventory").filter(pk=job_id).first()
+    for _ in range(MAX_TRIES):
+        job = Job.objects.select_related("experiment", "inventory").filter(pk=job_id).first()
         if job is None or not _due(job, again=again):
             return False
+        basis = _basis(job)
         try:
-            with transaction.atomic():
-                analysis = analyse(job)
-                store_analysis(job, analysis)
+            outcome: JobAnalysis | ErrorBody = analyse(job)
         except DatabaseError:
             raise  # the sweep tries again
         except Exception as error:
-            log.exception("job %s can't be compared", job_id)
-            fault = AnalysisFault(f"the numbers can't be compared: {type(error).__name__}: {error}")
-            fail_job(job.pk, ErrorBody.model_validate(storable(fault.body().model_dump())), now=now, by=BY, sources=(JobState.COMPLETED,))
+            outcome = _fault(job, error)
+        stored = _settle(job, basis, outcome, now)
+        if stored is not None:
+            return stored
+    log.warning("job %s changed %d times while it was compared; the sweep tries again", job_id, MAX_TRIES)
+    return False
+
+
+def _basis(job: Job) -> tuple[object, ...]:
+    """All that a comparison rests on and that may change while it is computed."""
+    attempts = Attempt.objects.filter(trial__job=job).order_by("pk")
+    newest = Analysis.objects.filter(job=job).values_list("pk", flat=True).last()
+    return (job.state, newest, *attempts.values_list("pk", "state", "counted", "accepted", "measurement_id", "parse_error__code"))
+
+
+def _settle(job: Job, basis: tuple[object, ...], outcome: JobAnalysis | ErrorBody, now: datetime) -> bool | None:
+    """Stores what was computed. None: it rests on what is no longer so. False: the job failed instead."""
+    with transaction.atomic():
+        # Reports of the job take this lock too, so what is accepted is in the comparison.
+        locked = Job.objects.select_for_update(of=("self",)).select_related("experiment", "inventory").get(pk=job.pk)
+        if _basis(locked) != basis:
+            return None
+        if isinstance(outcome, JobAnalysis):
+            try:
+                with transaction.atomic():
+                    store_analysis(locked, outcome)
+            except DatabaseError:
+                raise
+            except Exception as error:
+                outcome = _fault(locked, error)
+        if isinstance(outcome, ErrorBody):
+            fail_job(locked.pk, outcome, now=now, by=BY, sources=(JobState.COMPLETED,))
             return False
-        move_job(job.pk, JobState.PROCESSED, now=now, by=BY, reason="")
+        move_job(locked.pk, JobState.PROCESSED, now=now, by=BY, reason="")
     return True
+
+
+def _fault(job: Job, error: Exception) -> ErrorBody:
+    log.error("job %s can't be compared", job.pk, exc_info=error)
+    body = AnalysisFault(f"the numbers can't be compared: {type(error).__name__}: {error}").body()
+    return ErrorBody.model_validate(storable(body.model_dump()))
 
 
 def _due(job: Job, *, again: bool) -> bool:

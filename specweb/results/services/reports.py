@@ -18,9 +18,13 @@ from specweb.experiments.services.jobs import is_newest
 from specweb.results.models import Attempt, Blob, EvidenceFile, Trial
 from specweb.results.store import held_blob
 
+from .blocks import void_block
+
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 #: States in which a report under the newest lease still counts. The agent's last word may overtake its last report.
 OPEN = HELD | {JobState.COMPLETED}
+#: Why an agent runs a block anew by itself; its report doesn't say which of these it was.
+ANEW = "the agent saw the machine started anew, its inventory changed, or a gap of more than 10 minutes"
 
 
 def create_trials(job: Job, plan: JobPlan) -> None:
@@ -56,7 +60,11 @@ def report_attempt(host: Host, lease: Lease, report: AttemptReport, now: datetim
         trial = Trial.objects.filter(job=job, plan_id=report.trial).first()
         if trial is None:
             raise NotAllowed(f"the job has no trial {report.trial!r}", trial=report.trial)
-        attempt = _create(report, trial, lease, JobState(job.state), now)
+        counts = is_newest(lease) and JobState(job.state) in OPEN
+        if counts and report.block_run > job.run_of(trial.block):
+            void_block(job, trial.block, report.block_run, ANEW)
+        attempt = _create(report, trial, lease, job.run_of(trial.block), now, counts=counts)
+        Lease.objects.filter(pk=lease.pk).update(reported_at=now)
         EvidenceFile.objects.bulk_create(
             [EvidenceFile(attempt=attempt, name=r.name, kind=r.kind, blob_id=r.sha256, private=r.private) for r in report.evidence]
         )
@@ -72,15 +80,19 @@ def _known(host: Host, report: AttemptReport) -> Attempt | None:
     return known
 
 
-def _create(report: AttemptReport, trial: Trial, lease: Lease, state: JobState, now: datetime) -> Attempt:
+def _create(report: AttemptReport, trial: Trial, lease: Lease, run: int, now: datetime, *, counts: bool) -> Attempt:
+    """``run`` is the one of the trial's block that counts; ``counts`` whether the lease and the job's state let an attempt count."""
     decided = Attempt.objects.filter(trial=trial, accepted=True).exists()
-    counted = is_newest(lease) and state in OPEN and not decided
+    void = counts and report.block_run < run
+    counted = counts and not void and not decided
     return Attempt.objects.create(
         pk=report.attempt_id,
         trial=trial,
         n=report.n,
         lease=lease,
         outcome=report.outcome,
+        block_run=report.block_run,
+        void_reason=f"block {trial.block} was run anew before this came" if void else "",
         counted=counted,
         accepted=counted and report.outcome == "ok",
         error=report.error.model_dump(mode="json") if report.error else None,
