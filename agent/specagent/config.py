@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from speccore.errors import HostError
+from speccore.yamltext import read_yaml
 
 CONFIG_NAME = "specweb-agent.yaml"
 
@@ -91,10 +91,10 @@ def load_config(path: Path | None) -> Config:
     if path is not None:
         folder = path.resolve().parent
         try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+            data = read_yaml(path.read_bytes()) or {}
         except OSError as error:
             raise ConfigInvalid(f"the configuration {path} can't be read: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise ConfigInvalid(f"the configuration {path} is no valid YAML: {error}") from error
     if not isinstance(data, dict):
         raise ConfigInvalid(f"the configuration {path} is not a mapping of keys")

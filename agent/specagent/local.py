@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from speccore import compare, engines, measure, plan
 from speccore.errors import ErrorBody, SpecError, UnknownModel
 from speccore.inventory import HostInventory, ModelInfo
 from speccore.measurement import AttemptMeasurement, JobAnalysis
 from speccore.protocol import AttemptReport, Finished, JobOffer, Running
-from speccore.spec import ExperimentSpec, parse_spec
+from speccore.spec import ExperimentSpec, parse_spec, problem_lines
 from speccore.workload import Workload
+from speccore.yamltext import read_yaml
 
 from . import evidence, runner
 from .inventory import Host, chosen_runtime, nearest
@@ -35,15 +35,14 @@ class LocalRun:
 def read_spec(path: Path) -> ExperimentSpec:
     """Reads an experiment. Raises :class:`SpecError` that names every fault: field, what is wrong, value."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = read_yaml(path.read_bytes())
     except OSError as error:
         raise SpecError(f"{path} can't be read: {error.strerror}", remedy="Name a file that is there.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise SpecError(f"{path} is no valid YAML: {error}", remedy="Correct the file.") from error
     spec, problems = parse_spec(data)
     if spec is None:
-        lines = [f"  {p.field or 'the file'}: {p.message}{f' (given: {p.value})' if p.value else ''}" for p in problems]
-        raise SpecError("\n".join([f"{path} is no valid experiment:", *lines]), remedy="Correct what the lines name.")
+        raise SpecError("\n".join([f"{path} is no valid experiment:", *problem_lines(problems)]), remedy="Correct what the lines name.")
     return spec
 
 

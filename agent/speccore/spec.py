@@ -10,7 +10,7 @@ import math
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from .canonical import sha256_of
 
@@ -57,6 +57,14 @@ class Person(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """``draft_limit: yes`` is a slip and not a one."""
+        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation in (int, float, int | None, float | None):
+            raise ValueError("a number is due, not yes or no")
+        return value
+
 
 class Target(Person):
     """The model that is asked: by alias, or by the hash of its manifest."""
@@ -81,8 +89,8 @@ class EngineSettings(Person):
     slots: int = Field(default=1, ge=1, le=256)
     threads: int | None = Field(default=None, ge=1, le=1024, description="CPU threads; unset: all cores but one")
     gpu_layers: int | None = Field(default=None, ge=0, le=10_000)
-    kv_type_k: str | None = Field(default=None, max_length=16)
-    kv_type_v: str | None = Field(default=None, max_length=16)
+    kv_type_k: str | None = Field(default=None, max_length=16, pattern=r"^[a-z0-9_]+$")
+    kv_type_v: str | None = Field(default=None, max_length=16, pattern=r"^[a-z0-9_]+$")
     batch: int | None = Field(default=None, ge=1, le=1_000_000)
     ubatch: int | None = Field(default=None, ge=1, le=1_000_000)
     flash_attention: Literal["on", "off", "auto"] | None = None
@@ -162,7 +170,7 @@ class Sampling(Person):
 class Point(Person):
     """One combination of workload, concurrency, occupied context and sampling; ``probes`` are per trial."""
 
-    workload: str = Field(min_length=1, max_length=120, description="name, or name@version")
+    workload: str = Field(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f]+$", description="name, or name@version")
     concurrency: int = Field(default=1, ge=1, le=256)
     occupied_context: int = Field(default=0, ge=0, le=4_194_304)
     sampling: Sampling = Sampling()
@@ -230,6 +238,11 @@ class ExperimentSpec(Person):
         for point in self.points:
             if point.concurrency > self.engine.slots:
                 raise ValueError(f"point {point.key!r} needs {point.concurrency} slots, engine.slots is {self.engine.slots}")
+            if point.occupied_context + point.max_tokens > self.engine.context:
+                raise ValueError(
+                    f"point {point.key!r} needs a context of more than {point.occupied_context + point.max_tokens} tokens, "
+                    f"engine.context is {self.engine.context}"
+                )
         return self
 
     @property
@@ -266,6 +279,12 @@ def parse_spec(data: Any) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
         return None, [_problem(e) for e in error.errors(include_url=False)]
 
 
+def problem_lines(problems: list[SpecProblem], most: int = 30) -> list[str]:
+    """The problems for a person, a line each; of very many only the first."""
+    lines = [f"  {p.field or 'the file'}: {p.message}{f' (given: {p.value})' if p.value else ''}" for p in problems[:most]]
+    return lines + ([f"  … and {len(problems) - most} more"] if len(problems) > most else [])
+
+
 def _problem(e: Any) -> SpecProblem:
     field = ".".join(str(p) for p in e["loc"])
     message = e["msg"].removeprefix("Value error, ")
@@ -274,6 +293,9 @@ def _problem(e: Any) -> SpecProblem:
         message = f"unknown key {key!r}{_nearest(key, _known_keys())}"
     elif e["type"] == "missing":
         message = "is required"
+    elif e["type"] in ("model_type", "list_type", "dict_type"):
+        due = "a list" if e["type"] == "list_type" else "a mapping of keys"
+        message = f"should be {due}, not {_kind(e['input'])}"
     value = "" if e["type"] == "missing" or isinstance(e["input"], dict | list) else repr(e["input"])[:80]
     return SpecProblem(field=field, message=message, value=value)
 
@@ -289,4 +311,6 @@ def _nearest(word: str, known: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    return {list: "a list", str: "a text", int: "a number", float: "a number", type(None): "nothing"}.get(type(value), type(value).__name__)
+    return {list: "a list", dict: "a mapping", str: "a text", int: "a number", float: "a number", type(None): "nothing"}.get(
+        type(value), type(value).__name__
+    )

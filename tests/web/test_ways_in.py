@@ -157,6 +157,42 @@ class TestSubmit:
         file.write_text(text)
         assert said in refused("submit", str(file), "--team", "ours")
 
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("[" * 5000, "nested too deeply"),
+            ("name: 2026-13-45", "month must be in 1..12"),
+            ("seed: " + "9" * 5000, "digits"),
+            ("name: x\nname: y", "the key 'name' is there twice"),
+            ("question: " + "x" * 300_000, "more than the 262,144 that are read"),
+            (b"\xff\xfe\x00", "can't decode"),
+            (GOOD.replace("draft_limit: 4", "draft_limit: yes"), "arms.1.draft_limit: a number is due, not yes or no"),
+            (GOOD.replace("workload: tiny", 'workload: "a\\0b"'), "points.0.workload"),
+            (GOOD.replace("{workload: tiny}", "{workload: tiny, max_tokens: 100}") + "engine: {context: 64}", "engine.context is 64"),
+            (GOOD + "\n".join(f"k{i}: 1" for i in range(5000)), "… and 4970 more"),
+        ],
+    )
+    def test_files_made_to_break_it(self, ready: World, file: Path, text: str | bytes, said: str) -> None:
+        file.write_bytes(text.encode() if isinstance(text, str) else text)
+        assert said in refused("submit", str(file), "--team", "ours")
+        assert not Experiment.objects.exists()
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("engine: {extra: {--log-file: /x}}", "engine.extra: --log-file is set by SpecWeb itself"),
+            ("engine: {extra: {--spec-type: none}}", "engine.extra: --spec-type belongs to speculation: set it in the arm"),
+            ("engine: {kv_type_k: --log-file}", "engine.kv_type_k"),
+            ("runtime: {engine: vllm}", "engine 'vllm' is not offered"),
+        ],
+    )
+    def test_what_no_host_can_do_does_not_wait_for_one(self, ready: World, file: Path, text: str, said: str) -> None:
+        file.write_text(GOOD + text)
+        assert said in refused("submit", str(file), "--team", "ours")
+        file.write_text(GOOD.replace("draft, draft_model: draft, draft_limit: 4", "suffix"))
+        assert "llama-server has no mode 'suffix'" in refused("submit", str(file), "--team", "ours")
+        assert not Experiment.objects.exists()
+
     def test_a_file_that_is_not_there(self, ready: World, tmp_path: Path) -> None:
         assert "can't be read" in refused("submit", str(tmp_path / "none.yaml"), "--team", "ours")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from ..errors import ArmNotSupported, ErrorBody, FlagNotAllowed, UnknownModel
@@ -143,11 +143,8 @@ def _extra(build: _Command, extra: dict[str, FlagValue], allowed: frozenset[str]
     for given, value in extra.items():
         flag = build.name(given)
         names = {given, flag}
-        if names & OWNED_FLAGS or any(is_speculation(n) for n in names):
-            what = "belongs to speculation: set it in the arm" if is_speculation(given) else "is set by SpecWeb itself"
-            build.refusals.append(
-                FlagNotAllowed(f"engine.extra: {given} {what}", remedy="Remove the flag from engine.extra.", flag=given).body()
-            )
+        if never := _never_extra(given, names):
+            build.refusals.append(never.body())
         elif not flag:
             message = f"engine.extra: this build has no flag {given}{nearest_flag(given, build.capabilities)}"
             build.refusals.append(FlagNotAllowed(message, remedy="Correct the flag, or choose a build that has it.", flag=given).body())
@@ -167,10 +164,31 @@ def _extra(build: _Command, extra: dict[str, FlagValue], allowed: frozenset[str]
                     build.words += [flag, one]
 
 
+def never_possible(settings: EngineSettings, arms: Iterable[Arm]) -> list[ErrorBody]:
+    """What no build and no host can do, so that an experiment need not wait for one."""
+    found = [error.body() for flag in settings.extra if (error := _never_extra(flag, {flag}))]
+    for arm in arms:
+        if arm.mode not in (BASELINE_MODE, *SPEC_TYPES):
+            found.append(_no_mode(arm).body())
+    return found
+
+
+def _never_extra(given: str, names: Collection[str]) -> FlagNotAllowed | None:
+    if not (OWNED_FLAGS & set(names) or any(is_speculation(n) for n in names)):
+        return None
+    what = "belongs to speculation: set it in the arm" if is_speculation(given) else "is set by SpecWeb itself"
+    return FlagNotAllowed(f"engine.extra: {given} {what}", remedy="Remove the flag from engine.extra.", flag=given)
+
+
+def _no_mode(arm: Arm) -> ArmNotSupported:
+    message = f"arm {arm.name!r}: llama-server has no mode {arm.mode!r}; its modes are {', '.join(SPEC_TYPES)}"
+    return ArmNotSupported(message, arm=arm.name, mode=arm.mode)
+
+
 def _speculation(build: _Command, arm: Arm, bindings: Bindings) -> None:
     spec_type = SPEC_TYPES.get(arm.mode)
     if spec_type is None:
-        build.refuse(f"llama-server has no mode {arm.mode!r}; its modes are {', '.join(SPEC_TYPES)}", mode=arm.mode)
+        build.refusals.append(_no_mode(arm).body())
         return
     if spec_type in build.capabilities.spec_types:
         build.words += [build.name(SPEC_TYPE_FLAG), spec_type]

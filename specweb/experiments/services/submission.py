@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 
 from django.db import transaction
-from speccore.errors import NoHostCanRun, SpecError
+from speccore import engines
+from speccore.errors import ArmNotSupported, FlagNotAllowed, NoHostCanRun, SpecError
 from speccore.plan import plan_job
 from speccore.spec import ExperimentSpec
 from speccore.workload import Workload as WorkloadContent
@@ -21,11 +22,12 @@ from .placement import unknown_model
 def submit(spec: ExperimentSpec, team: Team, user: User | None, visibility: Visibility = Visibility.TEAM) -> Experiment:
     """Stores an experiment with its jobs and wakes the dispatcher.
 
-    Raises :class:`SpecError` (or a child) for a workload that isn't there, a plan that can't be made, a model that no
-    host of the team ever advertised, and a host that the team doesn't have.
+    Raises :class:`SpecError` (or a child) for a workload that isn't there, a plan that can't be made, what no build of the
+    engine can do, a model that no host of the team ever advertised, and a host that the team doesn't have.
     """
     workloads = resolve_workloads(spec, team)
     plan_job(spec, {name: w.parsed for name, w in workloads.items()})  # raises what can't be planned
+    _check_engine(spec)
     _check_models(spec, team)
     hosts = wanted_hosts(spec, team)
     with transaction.atomic():
@@ -102,6 +104,13 @@ def seed_workload(content: WorkloadContent, team: Team | None = None) -> Workloa
     if not created and row.content_hash != content.content_hash():
         raise SpecError(f"workload {content.ref} exists with other content", remedy="Raise its version.", field="version")
     return row
+
+
+def _check_engine(spec: ExperimentSpec) -> None:
+    never = engines.engine(spec.runtime.engine).never_possible(spec.engine, spec.arms)
+    if never:
+        kind = FlagNotAllowed if never[0].code == FlagNotAllowed.code else ArmNotSupported
+        raise kind("; ".join(error.message for error in never), remedy=never[0].remedy)
 
 
 def _check_models(spec: ExperimentSpec, team: Team) -> None:

@@ -7,19 +7,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-import yaml
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.urls import reverse
 from speccore.errors import SpecError
 from speccore.jobstate import FINAL, JobState
-from speccore.spec import ExperimentSpec, parse_spec
+from speccore.spec import ExperimentSpec, parse_spec, problem_lines
+from speccore.yamltext import read_yaml
 
 from specweb.accounts.models import Role, Team, User
+from specweb.experiments.management.named import BAD_INPUT, team_named
 from specweb.experiments.models import Experiment, Job, Visibility
 from specweb.experiments.services.submission import submit
 
-BAD_INPUT = 2
 NOT_MEASURED = 3
 
 
@@ -36,7 +36,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
         spec = self._spec(file)
-        team = self._team(options["team"])
+        team = team_named(options["team"])
         user = self._user(options["user"], team)
         try:
             experiment = submit(spec, team, user, Visibility.PUBLIC if options["public"] else Visibility.TEAM)
@@ -53,25 +53,15 @@ class Command(BaseCommand):
 
     def _spec(self, file: Path) -> ExperimentSpec:
         try:
-            data = yaml.safe_load(file.read_bytes())
+            data = read_yaml(file.read_bytes())
         except OSError as error:
             raise CommandError(f"{file} can't be read: {error.strerror}", returncode=BAD_INPUT) from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise CommandError(f"{file} is neither YAML nor JSON: {error}", returncode=BAD_INPUT) from None
         spec, problems = parse_spec(data)
         if spec is None:
-            lines = [f"  {p.field or 'the file'}: {p.message}" + (f" (given: {p.value})" if p.value else "") for p in problems]
-            raise CommandError("\n".join([f"{file} is no valid experiment:", *lines]), returncode=BAD_INPUT)
+            raise CommandError("\n".join([f"{file} is no valid experiment:", *problem_lines(problems)]), returncode=BAD_INPUT)
         return spec
-
-    def _team(self, slug: str) -> Team:
-        known = {t.slug: t for t in Team.objects.all()}
-        if not slug and len(known) == 1:
-            return next(iter(known.values()))
-        if slug not in known:
-            asked = f"there is no team {slug!r}" if slug else "name the team with --team"
-            raise CommandError(f"{asked}; teams: {', '.join(known) or 'none, run bootstrap first'}", returncode=BAD_INPUT)
-        return known[slug]
 
     def _user(self, username: str, team: Team) -> User | None:
         if not username:
