@@ -318,7 +318,9 @@ def evidence_hashes(verified: bool | None, n: int, problem: str) -> Check:
 def noise_floor_known(noise_floor: float | None) -> Check:
     name = "A/A known"
     if noise_floor is None:
-        return failed(name, "this host's noise floor is unknown (no baseline-against-baseline runs yet); it is taken as 0")
+        return failed(
+            name, "this host's noise floor is unknown (it is not computed yet from baseline-against-baseline runs); it is taken as 0"
+        )
     return passed(name, f"this host's noise floor is {noise_floor:.1%}", noise_floor=noise_floor)
 
 

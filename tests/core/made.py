@@ -114,7 +114,7 @@ def attempt(
         "context_per_slot": 4096,
         "slots": 1,
         "n_events": 128,
-        "pair_fields": {"boot_id": "b", "runtime_hash": "r"},
+        "pair_fields": {"boot_id": "b", "runtime_hash": "r", "target_hash": "t", "command": "[]"},
     }
     return AttemptMeasurement(trial=trial.id, arm=trial.arm, mode=mode, block=trial.block, probes=probes, **(values | more))
 

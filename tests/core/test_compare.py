@@ -154,6 +154,17 @@ def test_length_of_the_work_is_the_reference_else_the_baselines_median() -> None
         assert value_of(c.arm_equal_work_s) == pytest.approx(value_of(c.baseline_equal_work_s))
 
 
+def test_warmup_counts_in_nothing() -> None:
+    spec = spec_of(draft(4), points=TEN, blocks=3)
+    plan = planned(spec)
+    made = attempts(spec, plan, {"off": 1.0, "draft-4": 2.0}, noise=wobble)
+    slow = number(9.0)
+    cold = {"warmup": True, "ttft_any_s": slow, "completion_tokens": number(5), "cache_hit_tokens": number(7)}
+    cold |= {"counters": counters(drafted=1000, accepted=0, verify_steps=10, decode_steps=99, emitted=1, eval_ms=9e5)}
+    warmed = [a.model_copy(update={"probes": [*a.probes, a.probes[0].model_copy(update=cold)]}) for a in made]
+    assert analyse_job(spec, plan, warmed, [], FACTS) == analyse_job(spec, plan, made, [], FACTS)
+
+
 def test_a_prompt_that_is_asked_in_many_blocks_has_one_length() -> None:
     """Two prompts in four blocks; the baseline's lengths vary by block, and their median counts in all of them."""
     spec = spec_of(draft(4), points=TEN, blocks=4)

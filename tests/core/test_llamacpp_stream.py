@@ -176,6 +176,27 @@ def test_a_cycle_in_the_middle_that_sends_less_is_a_disagreement() -> None:
     assert any("cycle 1 of the stream sent 1 tokens after accepting 1" in d for d in found)
 
 
+def test_the_last_cycle_cannot_send_more_than_it_made() -> None:
+    r = record("b10434-draft4-lv4", 0)
+    ms = [e.predicted_ms for e in r.events]
+    last = max(ms)  # type: ignore[type-var]
+    before = max(m for m in ms if m is not None and m != last)
+    merged = [e.model_copy(update={"predicted_ms": last}) if e.predicted_ms == before else e for e in r.events]
+    found = counts(r.model_copy(update={"events": merged})).disagreements
+    assert any("cycle 28 of the stream sent" in d for d in found)
+
+
+def test_without_cycles_an_answer_that_ended_by_itself_may_hide_accepted_tokens() -> None:
+    """At the length limit nothing is drafted beyond it; an end of its own may come inside a cycle."""
+    r = record("b10434-draft4-lv4", 0)
+    fields = dict.fromkeys(("predicted_n", "predicted_ms", "draft_n", "draft_n_accepted"))
+    blind = r.model_copy(update={"events": [e.model_copy(update=fields) for e in r.events]})
+    assert number(counts(blind).counters.decode_steps) == 29
+    ended = counts(blind.model_copy(update={"final": {**r.final, "stop_type": "eos"}})).counters
+    assert isinstance(ended.decode_steps, Withheld)
+    assert isinstance(ended.committed, Withheld)
+
+
 def test_cycles_hidden_by_held_tokens_are_told_by_the_identity_and_by_metrics() -> None:
     r = record(HELD, 1)
     alone = counts(r).counters

@@ -91,6 +91,16 @@ def test_drift_needs_both_significance_and_size() -> None:
     assert not noisy.flagged
 
 
+def test_drift_is_as_large_as_what_it_moves_a_typical_block_by() -> None:
+    x = [-2, -1, 1, 2, 1, -1]
+    typical = math.sqrt(sum(d * d for d in x) / len(x))
+    for slope, flagged in ((0.0295 / typical, False), (0.0297 / typical, True)):  # ln 1.03 is 0.02956
+        found = stats.drift([0.2 - slope * d + 1e-6 * (i % 2) for i, d in enumerate(x)], x, margin=0.03)
+        assert isinstance(found, stats.Drift)
+        assert found.shift == pytest.approx(slope * typical, rel=1e-3)
+        assert found.flagged is flagged
+
+
 def test_drift_needs_blocks_at_different_distances() -> None:
     assert stats.drift([0.1, 0.2, 0.3], [1, -1, 2], 0.03) == Withheld(withheld="needs 4 blocks, has 3", reason_code="too_few_blocks")
     same = stats.drift([0.1, 0.2, 0.3, 0.2], [1, 1, 1, 1], 0.03)
