@@ -11,6 +11,7 @@ from django.utils import timezone
 from specweb import queue
 from specweb.experiments.services.dispatch import dispatch_waiting
 from specweb.experiments.services.silence import Limits, expire_silent_jobs
+from specweb.results.partials import sweep_incoming
 from specweb.results.queries import left_to_compare, left_to_parse
 from specweb.results.services.comparing import compare_job
 from specweb.results.services.parsing import parse_attempt, wake_comparison
@@ -51,3 +52,4 @@ def sweep() -> None:
         queue.send("parse_attempt", str(attempt_id))
     for job_id in left_to_compare():
         queue.send("compare_job", str(job_id))
+    sweep_incoming(now)

@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 from speccore.canonical import sha256_of
-from speccore.errors import BlobTooLarge, NotAllowed, ProtocolTooOld
+from speccore.errors import BlobTooLarge, NotAllowed, ProtocolTooOld, StaleLease
 from speccore.inventory import Peer
 from speccore.protocol import (
     PROTOCOL,
@@ -31,8 +31,11 @@ from speccore.protocol import (
 from specweb import queue
 from specweb.experiments.models import Workload
 from specweb.experiments.services.hosts import enrol, store_inventory
+from specweb.experiments.services.jobs import is_newest
 from specweb.experiments.services.polling import Pace, poll
 from specweb.experiments.text import storable
+from specweb.results.models import Blob
+from specweb.results.partials import offset_of, part_of, receive_part
 from specweb.results.services.blocks import take_stock
 from specweb.results.services.reports import report_attempt
 from specweb.results.store import held_blob, store_blob
@@ -85,6 +88,8 @@ class InventoryView(AgentView):
 class WorkloadView(AgentView):
     def get(self, request: Request, content_hash: str) -> Response:
         lease = lease_in(request)
+        if not is_newest(lease):
+            raise StaleLease(f"lease {lease.n} of job {lease.job_id} was followed by another; nothing may begin under it")
         if content_hash not in JobPlan.model_validate(lease.job.plan).workloads.values():
             raise NotAllowed("the job of this lease doesn't use this workload", workload=content_hash)
         row = Workload.objects.of_team(request.auth.team).filter(content_hash=content_hash).first()
@@ -101,7 +106,10 @@ class BlobView(AgentView):
             raise Http404
 
     def head(self, request: Request, sha256: str) -> Response:
-        return Response(status=200 if held_blob(sha256, request.auth.team) else 404)
+        if held_blob(sha256, request.auth.team):
+            return Response(status=200)
+        there = offset_of(sha256, request.auth)
+        return Response(status=404, headers={"Upload-Offset": str(there)} if there else None)
 
     def put(self, request: Request, sha256: str) -> Response:
         encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
@@ -110,14 +118,20 @@ class BlobView(AgentView):
         length = request.headers.get("Content-Length", "")
         if not length.isdecimal():
             raise LengthRequired
-        if int(length) > settings.SPECWEB_MAX_BLOB_BYTES:
-            raise BlobTooLarge(f"the body has {int(length):,} bytes", max_bytes=settings.SPECWEB_MAX_BLOB_BYTES)
-        known = held_blob(sha256, request.auth.team)
+        limit = settings.SPECWEB_MAX_BLOB_BYTES
+        if int(length) > limit:
+            raise BlobTooLarge(f"the body has {int(length):,} bytes", max_bytes=limit)
+        part = part_of(request.headers["Content-Range"], int(length)) if "Content-Range" in request.headers else None
+        host, zstd = request.auth, encoding == "zstd"
+        if known := held_blob(sha256, host.team):
+            return _stored(known, 200)
         # The body is read below the framework's parsers, in pieces; WSGI bounds it by Content-Length.
-        blob = known or store_blob(
-            sha256, request._request, request.auth.team, zstd=encoding == "zstd", max_bytes=settings.SPECWEB_MAX_BLOB_BYTES
-        )
-        return Response({"sha256": blob.sha256, "bytes": blob.bytes}, status=200 if known else 201)
+        if part is None:
+            return _stored(store_blob(sha256, request._request, host.team, zstd=zstd, max_bytes=limit), 201)
+        kept = receive_part(sha256, request._request, host, part, zstd=zstd, max_bytes=limit)
+        if isinstance(kept, int):
+            return Response({"sha256": sha256, "offset": kept}, status=202, headers={"Upload-Offset": str(kept)})
+        return _stored(kept, 201)
 
 
 class ReportView(AgentView):
@@ -171,6 +185,10 @@ def _is_uuid(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _stored(blob: Blob, status: int) -> Response:
+    return Response({"sha256": blob.sha256, "bytes": blob.bytes}, status=status)
 
 
 def _answer(message: Peer, status: int = 200) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import Any
 
@@ -19,13 +20,18 @@ log = logging.getLogger(__name__)
 
 #: HTTP status of an error's code; others follow from its blame.
 STATUS = {
+    "bad_range": 400,
     "not_authenticated": 401,
+    "host_revoked": 401,
     "not_allowed": 403,
     "not_found": 404,
     "stale_lease": 409,
+    "not_possible": 409,
     "blobs_missing": 409,
+    "wrong_offset": 409,
     "length_required": 411,
     "blob_too_large": 413,
+    "part_too_large": 413,
     "hash_mismatch": 422,
     "protocol_not_supported": 426,
 }
@@ -80,6 +86,9 @@ def _body_and_status(error: Exception) -> tuple[ErrorBody, int]:
         return _error("invalid_message", "a value in the message can't be stored: too long, too large, or no text"), 400
     if isinstance(error, IntegrityError):
         return _error("conflict", "another request changed the same thing first", retry=True), 409
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "Free space where the service keeps its evidence; the agent keeps the file and sends it again."
+        return _error("storage_full", "the service has no room left for evidence", remedy=remedy, retry=True), 507
     if isinstance(error, RequestDataTooBig):
         return _error("message_too_large", "the message is larger than this service takes"), 413
     if isinstance(error, exceptions.APIException):

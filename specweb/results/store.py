@@ -18,6 +18,8 @@ from .models import Blob
 
 CHUNK = 256 * 1024
 LEVEL = 6
+#: Folder in the evidence folder for what is on its way.
+INCOMING = "incoming"
 #: A frame may ask for this much memory to be decompressed.
 MAX_WINDOW = 64 * 1024**2
 
@@ -41,7 +43,7 @@ def store_blob(sha256: str, body: Readable, team: Team, *, zstd: bool, max_bytes
     Raises :class:`HashMismatch` or :class:`BlobTooLarge` (more than ``max_bytes`` uncompressed).
     """
     folder = Path(settings.SPECWEB_EVIDENCE_DIR)
-    incoming = folder / "incoming"
+    incoming = folder / INCOMING
     incoming.mkdir(parents=True, exist_ok=True)
     with _Incoming(incoming) as file:
         n_bytes, digest = _copy(body, file.handle, zstd=zstd, max_bytes=max_bytes)

@@ -77,7 +77,8 @@ class TestWhoSpeaks:
 
     def test_a_revoked_host(self, world: World) -> None:
         Host.objects.filter(pk=world.host.pk).update(revoked_at=NOW)
-        assert refusal(world.agent.poll()) == (401, "not_authenticated")
+        assert refusal(world.agent.poll()) == (401, "host_revoked")
+        assert refusal(world.agent.send_inventory()) == (401, "host_revoked")
 
     def test_a_person_who_is_logged_in_is_no_agent(self, world: World) -> None:
         agent = Agent("")

@@ -51,8 +51,11 @@ def create_host(team: Team, hostname: str, *, agent_version: str = "") -> tuple[
 
 
 def host_of_token(token: str) -> Host | None:
-    """The host that a token stands for, unless it was revoked."""
-    return Host.objects.filter(token_hash=hash_of(token), revoked_at=None).select_related("team", "inventory").first()
+    """The host that a token stands for, None for an unknown one. Raises :class:`HostRevoked`."""
+    host = Host.objects.filter(token_hash=hash_of(token)).select_related("team", "inventory").first()
+    if host is not None and host.revoked_at:
+        raise HostRevoked(f"{host} was revoked on {host.revoked_at:%Y-%m-%d at %H:%M:%S} UTC")
+    return host
 
 
 def drain_host(host: Host, *, now: datetime, by: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
+from speccore.errors import HostRevoked
 from speccore.workloads import builtin
 
 from specweb.accounts.models import Role, Team
@@ -44,7 +45,7 @@ class Command(BaseCommand):
 
     def _host(self, team: Team, name: str, path: Path) -> Host:
         try:
-            known = host_of_token(path.read_text().strip()) if path.exists() else None
+            known = _host_behind(path)
             if known is not None and known.team_id == team.pk:
                 return known
             host, token = create_host(team, name)
@@ -54,3 +55,10 @@ class Command(BaseCommand):
         except OSError as error:
             raise CommandError(f"--token-file {path}: {error.strerror}", returncode=2) from None
         return host
+
+
+def _host_behind(token_file: Path) -> Host | None:
+    try:
+        return host_of_token(token_file.read_text().strip()) if token_file.exists() else None
+    except HostRevoked:
+        return None
