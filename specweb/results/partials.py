@@ -114,21 +114,35 @@ def receive_part(sha256: str, body: Readable, host: Host, part: Part, *, zstd: b
 
 
 def _add(file: IO[bytes], piece: IO[bytes], path: Path, sha256: str, host: Host, part: Part, *, zstd: bool, max_bytes: int) -> Blob | int:
+    if part.last + 1 < part.total:
+        try:
+            shutil.copyfileobj(piece, file, CHUNK)
+            file.flush()
+        except BaseException:
+            file.truncate(part.first)  # the part can be sent again
+            raise
+        return part.last + 1
+    # The last part is never added: a file that is all there but not stored could not be gone on with.
+    file.seek(0)
     try:
-        shutil.copyfileobj(piece, file, CHUNK)
-        file.flush()
-        if part.last + 1 < part.total:
-            return part.last + 1
-        file.seek(0)
-        blob = store_blob(sha256, file, host.team, zstd=zstd, max_bytes=max_bytes)
+        blob = store_blob(sha256, _OneAfterTheOther(file, piece), host.team, zstd=zstd, max_bytes=max_bytes)
     except (HashMismatch, BlobTooLarge):
         path.unlink()
         raise
-    except BaseException:
-        file.truncate(part.first)  # the part can be sent again
-        raise
     path.unlink()
     return blob
+
+
+class _OneAfterTheOther:
+    def __init__(self, *files: IO[bytes]) -> None:
+        self._files = list(files)
+
+    def read(self, n: int, /) -> bytes:
+        while self._files:
+            if piece := self._files[0].read(n):
+                return piece
+            self._files.pop(0)
+        return b""
 
 
 def sweep_incoming(now: datetime) -> int:

@@ -176,7 +176,7 @@ def test_no_room_for_the_last_part_leaves_the_others(host: Host, monkeypatch: py
         def no_room(*args: Any, **kwargs: Any) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        full.setattr(partials, "store_blob", no_room)
+        full.setattr(partials, "store_blob", no_room)  # as a service that is killed here
         with pytest.raises(OSError, match="No space"):
             send(host, *PARTS[-1])
     assert offset_of(DIGEST, host) == 2 * STEP
