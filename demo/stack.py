@@ -82,10 +82,10 @@ class Stack:
             self.user = service_user()
             self._take_home()
             self._sockets = self._fresh_socket_folder()
-            if postgres:
-                self._start_postgres()
-            if valkey:
-                self._start_valkey()
+            for name, start, wanted in (("postgres", self._start_postgres, postgres), ("valkey", self._start_valkey, valkey)):
+                if wanted:
+                    self._begin_log(name)
+                    start()
         except BaseException as error:
             self.stop()
             if isinstance(error, OSError | LookupError):
@@ -116,6 +116,22 @@ class Stack:
             if server.poll() is not None:
                 return f"{name} ended with code {server.returncode}; last lines of {self._log(name)}:\n{tail(self._log(name))}"
         return ""
+
+    def ended(self) -> list[str]:
+        """The servers that have ended by themselves."""
+        return [name for name, server in self._servers.items() if server.poll() is not None]
+
+    def start_again(self, name: str) -> None:
+        """Starts a server that has ended, at the same address. Raises :class:`StackError`; then it counts as ended still."""
+        ended = self._servers[name]
+        try:
+            {"postgres": self._start_postgres, "valkey": self._start_valkey}[name]()
+        finally:
+            self._servers.setdefault(name, ended)
+
+    def pid(self, name: str) -> int:
+        """The first process of a server that was started."""
+        return self._servers[name].pid
 
     def __enter__(self) -> Addresses:
         return self.start()
@@ -155,6 +171,12 @@ class Stack:
 
     def _log(self, name: str) -> Path:
         return self.home / "logs" / f"{name}.log"
+
+    def _begin_log(self, name: str) -> None:
+        """The log of the start before this one stays beside it."""
+        log = self._log(name)
+        if log.exists():
+            log.replace(log.with_suffix(".log.1"))
 
     def _fresh_socket_folder(self) -> Path:
         record = self.home / "sockets.path"
@@ -303,8 +325,6 @@ class Stack:
         on_parent_death: signal.Signals = signal.SIGTERM,
     ) -> None:
         log = self._log(name)
-        if log.exists():
-            log.replace(log.with_suffix(".log.1"))
         for attempt in range(1, START_TRIES + 1):
             clear()
             server = spawn(argv, log=log, user=self.user, cwd=Path("/"), env=_environment(), on_parent_death=on_parent_death)
