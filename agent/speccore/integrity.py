@@ -27,6 +27,8 @@ HOLM_P = 0.05
 TASK_CHECKS = "task checks"
 #: Parts of the comparison key without which equal keys show nothing.
 ESSENTIAL_FIELDS = ("boot_id", "runtime_hash", "target_hash", "command")
+#: Parts of it that a restart of the machine changes.
+BETWEEN_BLOCKS = ("boot_id", "inventory_hash", "os")
 NAMED = 10  # so many trials or probes are named in a check's evidence
 
 
@@ -63,7 +65,7 @@ def checks(c: Compared) -> list[Check]:
     attempts = [*c.baseline_attempts, *c.arm_attempts]
     probes = {_ref(a, p): p for a in attempts for p in a.probes if p.point == c.point and not p.warmup}
     found = [
-        same_key({a.trial: a.pair_fields for a in attempts}),
+        same_key({a.trial: a.pair_fields for a in attempts}, {a.trial: a.block for a in attempts}),
         counts_agree(probes),
         no_cache_hits({ref: value_of(p.cache_hit_tokens) for ref, p in probes.items()}),
         probe_failures(c.blocks),
@@ -87,11 +89,21 @@ def _ref(attempt: AttemptMeasurement, probe: ProbeMeasurement) -> str:
 # --- hard ---
 
 
-def same_key(fields_by_trial: Mapping[str, Mapping[str, str]]) -> Check:
-    """Everything but speculation is equal in all trials of the ratio."""
+def same_key(fields_by_trial: Mapping[str, Mapping[str, str]], block_of: Mapping[str, int] | None = None) -> Check:
+    """Everything but speculation is equal in all trials of the ratio.
+
+    A ratio is taken inside a block: what a restart of the machine changes (:data:`BETWEEN_BLOCKS`) may differ between
+    blocks, of which ``block_of`` tells each trial's.
+    """
     name = "same comparison key"
     if not fields_by_trial:
         return not_checked(name, "no trial to compare")
+    if block_of and (restarts := _values_between_blocks(fields_by_trial, block_of)):
+        alike = {t: {k: v for k, v in fields.items() if k not in BETWEEN_BLOCKS} for t, fields in fields_by_trial.items()}
+        first = {k: v for k, v in next(iter(fields_by_trial.values())).items() if k in BETWEEN_BLOCKS}
+        check = same_key({t: {**fields, **first} for t, fields in alike.items()})
+        sentence = f"{check.sentence}; {', '.join(restarts)} differ between blocks and not inside any"
+        return check.model_copy(update={"sentence": sentence}) if check.passed else check
     keys = {trial: pair_key(fields) for trial, fields in fields_by_trial.items()}
     if len(set(keys.values())) == 1:
         fields = next(iter(fields_by_trial.values()))
@@ -103,6 +115,20 @@ def same_key(fields_by_trial: Mapping[str, Mapping[str, str]]) -> Check:
     differing = {n: by_trial for n, by_trial in differing.items() if len(set(by_trial.values())) > 1}
     shown = "; ".join(f"{n}: {_two_values(by_trial)}" for n, by_trial in sorted(differing.items()))
     return failed(name, f"trials differ in more than speculation: {shown}", hard=True, keys=keys, fields=sorted(differing))
+
+
+def _values_between_blocks(fields_by_trial: Mapping[str, Mapping[str, str]], block_of: Mapping[str, int]) -> list[str]:
+    """Which of :data:`BETWEEN_BLOCKS` differ between blocks, if none of them differs inside a block; else nothing."""
+    found = []
+    for name in BETWEEN_BLOCKS:
+        by_block: dict[int, set[str]] = {}
+        for trial, fields in fields_by_trial.items():
+            by_block.setdefault(block_of[trial], set()).add(fields.get(name, ""))
+        if any(len(values) > 1 for values in by_block.values()):
+            return []
+        if len(set().union(*by_block.values())) > 1:
+            found.append(name)
+    return found
 
 
 def _two_values(by_trial: Mapping[str, str]) -> str:

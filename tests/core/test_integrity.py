@@ -38,6 +38,25 @@ def test_same_key_names_what_differs() -> None:
     assert of(integrity.same_key({})) == ("soft", "not checked")
 
 
+def test_a_restart_between_blocks_leaves_each_ratio_whole_and_one_inside_a_block_does_not() -> None:
+    same = {"runtime_hash": "aa", "boot_id": "one", "target_hash": "t", "command": "[]"}
+    later = same | {"boot_id": "two"}
+    blocks = {"b1-off": 1, "b1-arm": 1, "b2-off": 2, "b2-arm": 2}
+    check = integrity.same_key({"b1-off": same, "b1-arm": same, "b2-off": later, "b2-arm": later}, blocks)
+    assert of(check) == ("hard", "passed")
+    assert check.sentence.endswith("boot_id differ between blocks and not inside any")
+    torn = integrity.same_key({"b1-off": same, "b1-arm": later, "b2-off": later, "b2-arm": later}, blocks)
+    assert of(torn) == ("hard", "failed")
+    other_build = later | {"runtime_hash": "bb"}
+    assert of(integrity.same_key({"b1-off": same, "b1-arm": same, "b2-off": other_build, "b2-arm": other_build}, blocks)) == (
+        "hard",
+        "failed",
+    )
+    unknown = {k: v for k, v in same.items() if k != "command"}
+    check = integrity.same_key({"b1-off": unknown, "b1-arm": unknown, "b2-off": unknown | {"boot_id": "two"}}, blocks)
+    assert of(check) == ("soft", "not checked")
+
+
 def test_counts_of_client_and_server() -> None:
     good, other = one(), one(server_tokens=number(65))
     disagreeing = one(ok=False, failure="counts_disagree", failure_message="drafted: 3 by stream; 4 by log")
