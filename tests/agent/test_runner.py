@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -177,11 +178,14 @@ def test_a_baseline_that_never_starts_fails_the_job(job: Callable, spec_with: Ca
 def never_healthy(host: Host, folder: Path) -> Host:
     """A fake engine, so named: it answers --help and --version as recorded, and never opens its port."""
     script = folder / "fake-llama-server-that-never-binds"
-    script.write_text(
-        f"#!{sys.executable}\nimport sys, time\n"
+    body = folder / "never_binds.py"
+    body.write_text(
+        "import sys, time\n"
         f"if '--help' in sys.argv: print(open({str(LOGS / 'b10434.help.txt')!r}).read()); sys.exit()\n"
         "print('loading, for ever', flush=True)\ntime.sleep(600)\n"
     )
+    # Not the interpreter itself in the first line: the kernel cuts that at a space, and a clone may lie in a path with one.
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(body))} "$@"\n')
     script.chmod(0o755)
     info = RuntimeInfo(
         engine="llama-server",
