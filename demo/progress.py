@@ -54,5 +54,6 @@ def trial_line(attempt: Attempt, n_trials: int) -> str:
     seconds = (attempt.ended_at - attempt.started_at).total_seconds()
     line = f"  trial {trial.index + 1:>2}/{n_trials}  block {trial.block}  {trial.arm.name:<14} {seconds:5.1f} s"
     if attempt.outcome != "ok":
-        line += f"  {attempt.outcome}: {(attempt.error or {}).get('message', 'no reason given')}"
+        why = (attempt.error or {}).get("message", "")
+        line += f"  {attempt.outcome}" + (f": {why}" if why else "")  # one that was cancelled has no error
     return line

@@ -185,6 +185,13 @@ def choose_experiment(spec: ExperimentSpec, file: Path, again: bool, facts: dict
     return Experiment.objects.get(pk=submitted["experiment"]), True
 
 
+def begun(experiment: Experiment) -> bool:
+    """Whether trials of it were measured before this start."""
+    from specweb.results.models import Attempt
+
+    return Attempt.objects.filter(trial__job__experiment=experiment).exists()
+
+
 def follow(service: Service, experiment: Experiment) -> bool:
     """Shows the trials as they end, until the job has. Returns whether it came to a result."""
     from demo.progress import Progress
@@ -239,7 +246,7 @@ def run(options: Options, service: Service) -> int:
     facts = start(service)
     experiment, to_measure = choose_experiment(spec, options.experiment, options.again, facts)
     if to_measure:
-        print(f"measuring {experiment.name!r}:", flush=True)
+        print(f"measuring {experiment.name!r}{', which was interrupted' if begun(experiment) else ''}:", flush=True)
     else:
         print("measured before; RUN=1 measures again")
     measured = follow(service, experiment) if to_measure else True
