@@ -109,5 +109,5 @@ def _comparison(host: str, c: ComparisonResult) -> dict[str, Any]:
         "acceptance_rate": value_of(c.acceptance_rate),
         "mean_acceptance_length": value_of(c.mean_acceptance_length),
         "tokens_per_target_pass": value_of(c.tokens_per_target_pass),
-        "memory_bill_bytes": value_of(c.memory_bill_bytes),
+        "memory_bill_bytes": None if (bill := value_of(c.memory_bill_bytes)) is None else round(bill),
     }
