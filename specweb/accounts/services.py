@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import QuerySet
+
 from .models import LoginLink, Membership, Role, Team, User
 from .tokens import hash_of, new_secret
 
@@ -50,3 +52,8 @@ def may_submit(user: Any, team: Team) -> bool:
 def may_maintain(user: Any, team: Team) -> bool:
     """Whether somebody may enrol, drain and revoke a team's hosts."""
     return role_of(user, team) == Role.MAINTAINER
+
+
+def teams_maintained(user: Any) -> QuerySet[Team]:
+    """Teams whose hosts a person may enrol, drain and revoke."""
+    return Team.objects.filter(memberships__user_id=user.pk, memberships__role=Role.MAINTAINER).order_by("name")

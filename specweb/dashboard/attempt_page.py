@@ -16,6 +16,7 @@ from specweb.results.models import Attempt, EvidenceFile
 from . import comparison_table, experiment_page, formats, numbers_page
 from .comparison_table import Cell
 from .sources import measured_cell, source_url
+from .tries import fate_of
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,14 @@ class Fact:
     cell: Cell
 
 
-def context(attempt: Attempt, files: Sequence[EvidenceFile]) -> dict[str, Any]:
+def context(attempt: Attempt, files: Sequence[EvidenceFile], tries: Sequence[Attempt]) -> dict[str, Any]:
+    """``tries`` are all attempts at the same trial, in order."""
     measured = attempt.measurement.parsed if attempt.measurement else None
     return {
         "attempt": attempt,
         "trial": attempt.trial,
+        "fate": fate_of(attempt, tries),
+        "tries": [(a, fate_of(a, tries), formats.seconds_between(a.started_at, a.ended_at)) for a in tries] if len(tries) > 1 else [],
         "error": ErrorBody.model_validate(attempt.error) if attempt.error else None,
         "parse_error": ErrorBody.model_validate(attempt.parse_error) if attempt.parse_error else None,
         "phases": experiment_page.phases(attempt.durations_s),

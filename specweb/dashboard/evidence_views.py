@@ -34,7 +34,7 @@ def attempt(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
     if found is None:
         return missing(request)
     experiment = found.trial.job.experiment
-    context = attempt_page.context(found, page_queries.evidence_of(found))
+    context = attempt_page.context(found, page_queries.evidence_of(found), page_queries.attempts_at(found.trial))
     context |= {"experiment": experiment, "job": found.trial.job, "is_member": page_queries.is_member(request.user, experiment)}
     return render(request, "dashboard/attempt.html", context)
 

@@ -1,4 +1,4 @@
-"""The rest of the experiment page: order of trials, progress, what was held fixed, launch commands. No database access of its own."""
+"""The rest of the experiment page: its question and hosts, what was held fixed, launch commands. No database access of its own."""
 
 from __future__ import annotations
 
@@ -6,139 +6,15 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from django.urls import reverse
 from speccore.inventory import HostInventory
-from speccore.protocol import Running
 from speccore.spec import ExperimentSpec
 
 from specweb.experiments.models import Job
-from specweb.results.models import Attempt, Trial
 
 from . import formats
-
-
-@dataclass(frozen=True)
-class TrialChip:
-    """One planned server start, with what became of it."""
-
-    number: int  # from 1, in order of running
-    arm: str
-    mode: str
-    state: str  # accepted, failed, running, planned
-    duration: str
-    title: str
-    href: str
-    n_attempts: int
-
-
-@dataclass(frozen=True)
-class Block:
-    number: int
-    trials: list[TrialChip]
-
-
-def trial_blocks(trials: Sequence[Trial], running: Running | None) -> list[Block]:
-    """Trials in order of running, by block."""
-    chips = [(t.block, _chip(t, running)) for t in trials]
-    return [Block(block, [chip for _, chip in group]) for block, group in groupby(chips, key=lambda pair: pair[0])]
-
-
-def _chip(trial: Trial, running: Running | None) -> TrialChip:
-    attempts = list(trial.attempts.all())
-    shown = next((a for a in attempts if a.accepted), attempts[-1] if attempts else None)
-    state = "planned"
-    if shown is not None:
-        state = "accepted" if shown.accepted else "failed"
-    if running is not None and running.trial == trial.plan_id and state != "accepted":
-        state = "running"
-    return TrialChip(
-        number=trial.index + 1,
-        arm=trial.arm.name,
-        mode=trial.arm.mode,
-        state=state,
-        duration=formats.duration(seconds) if shown and (seconds := formats.seconds_between(shown.started_at, shown.ended_at)) else "",
-        title=_chip_title(trial, shown, state),
-        href=reverse("attempt", args=[shown.id]) if shown else "",
-        n_attempts=len(attempts),
-    )
-
-
-def _chip_title(trial: Trial, shown: Attempt | None, state: str) -> str:
-    title = f"trial {trial.index + 1}: {trial.arm.name}, block {trial.block}, place {trial.position} — {state}"
-    if shown is not None and shown.error:
-        title += f": {shown.error.get('message', '')}"
-    return title
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a job is. ``share`` is of trials, from 0 to 100."""
-
-    state: str
-    headline: str
-    detail: str
-    next_step: str
-    n_done: int
-    n_trials: int
-    live: bool  # something will change by itself
-
-    @property
-    def share(self) -> int:
-        return round(100 * self.n_done / self.n_trials) if self.n_trials else 0
-
-
-def progress_of(job: Job, n_done: int, n_trials: int) -> Progress:
-    """The state of a job in words, with what its reader can do next."""
-    headline, step = _STATES[job.state]
-    host = job.host.name if job.host else (job.wanted_host.name if job.wanted_host else "")
-    detail = job.reason
-    if job.state == "running" and (running := running_of(job)):
-        detail = _running_words(running, n_done, n_trials)
-    error = job.error or {}
-    return Progress(
-        state=job.state,
-        headline=headline.format(host=host or "a host"),
-        detail=detail or str(error.get("message", "")),
-        next_step=str(error.get("remedy", "")) or step.format(host=host or "the host"),
-        n_done=n_done,
-        n_trials=n_trials,
-        live=not job.is_final,
-    )
-
-
-_STATES: dict[str, tuple[str, str]] = {
-    "waiting": ("Waiting for {host}", "Start the agent there (specweb-agent poll); the job is handed out by itself."),
-    "queued": ("Ready for {host}", "{host} gets the job with its next poll."),
-    "claimed": ("{host} has taken the job", "The first trial begins in a moment."),
-    "running": ("Running on {host}", ""),
-    "stalled": ("{host} is silent", "See whether the machine and its agent run; the job goes on by itself when it returns."),
-    "completed": ("Measured; the evidence is being read", "The comparison appears here by itself."),
-    "processed": ("Finished on {host}", ""),
-    "failed": ("Failed", "What was measured until then is kept below."),
-    "cancelled": ("Cancelled", "What was measured until then is kept below."),
-}
-
-
-def running_of(job: Job) -> Running | None:
-    """What the agent said last about its work, while it works."""
-    return Running.model_validate(job.progress) if job.progress and job.state in ("claimed", "running", "stalled") else None
-
-
-def _running_words(r: Running, n_done: int, n_trials: int) -> str:
-    parts = [f"trial {min(n_done + 1, n_trials)} of {n_trials}"]
-    if r.trial:
-        parts.append(r.trial)
-    if r.phase:
-        parts.append(f"{r.phase}, probe {r.probe} of {r.n_probes}" if r.phase == "probing" and r.n_probes else r.phase)
-    if r.tokens_per_s:
-        parts.append(f"{r.tokens_per_s:.0f} tokens/s")
-    if r.eta_s:
-        parts.append(f"about {formats.duration(r.eta_s)} left")
-    return " · ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -229,11 +105,15 @@ class JobTab:
 
 
 def job_tabs(jobs: Sequence[Job], chosen: Job, base: str) -> list[JobTab]:
-    """One tab for each host that answers the question; none when there is one."""
+    """One tab for each host that answers the question, and for each further try; none when there is one job."""
     if len(jobs) < 2:
         return []
-    named = [(j, j.host or j.wanted_host) for j in jobs]
-    return [JobTab(j.id, host.name if host else "any host", j.state, j.id == chosen.id, f"{base}?job={j.id}") for j, host in named]
+    tabs = []
+    for job in jobs:
+        host = job.host or job.wanted_host
+        name = (host.name if host else "any host") + (", tried again" if job.retry_of_id else "")
+        tabs.append(JobTab(job.id, name, "paused" if job.is_paused else job.state, job.id == chosen.id, f"{base}?job={job.id}"))
+    return tabs
 
 
 def question_of(spec: ExperimentSpec, target: str, hardware: str) -> str:

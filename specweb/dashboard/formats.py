@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 
 def ratio(value: float) -> str:
@@ -39,6 +39,23 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
+
+
+def long_time(span: timedelta) -> str:
+    """A span that is set, not measured: ``24 h``, ``7 days``, ``30 s``."""
+    seconds = span.total_seconds()
+    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size * (2 if unit == "days" else 1):
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def count(n: float) -> str:
+    """``3.7 M``, ``8.2 B``; whole numbers below a thousand."""
+    for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if n >= size:
+            return f"{n / size:.3g} {unit}"
+    return f"{n:.0f}"
 
 
 def seconds_between(start: datetime | None, end: datetime | None) -> float | None:

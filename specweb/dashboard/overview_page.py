@@ -9,11 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from specweb.experiments.models import Experiment, Host
+from specweb.experiments.services.silence import Limits
 
-from . import formats
-
-#: A host that was silent for longer isn't called online.
-ONLINE_WITHIN_S = 60
+from . import formats, hosts_page
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,13 @@ def card(experiment: Experiment, answers: Mapping[UUID, Sequence[Mapping[str, An
     """An experiment with the newest answers of each of its jobs."""
     titles = {p.key: p.workload.title for p in experiment.points.all()}
     jobs = []
+    retried = {job.retry_of_id for job in experiment.jobs.all()}
     for job in experiment.jobs.all():
+        if job.pk in retried:
+            continue  # its retry speaks for it
         host = job.host or job.wanted_host
         found = [_answer(a, titles) for a in answers.get(job.id, [])]
-        jobs.append(JobLine(host.name if host else "any host", job.state, job.reason, found))
+        jobs.append(JobLine(host.name if host else "any host", "paused" if job.is_paused else job.state, job.reason, found))
     return Card(
         id=experiment.id,
         name=experiment.name,
@@ -78,15 +79,22 @@ def _answer(answer: Mapping[str, Any], titles: Mapping[str, str]) -> Answer:
 
 @dataclass(frozen=True)
 class HostLine:
+    id: UUID
     name: str
     hardware: str
     last_seen_at: datetime | None
-    state: str  # online, silent, never seen
+    state: str  # online, stalled, lost, never seen
     draining: bool
+    problem: str
 
 
-def host_line(host: Host, now: datetime) -> HostLine:
-    state = "never seen"
-    if host.last_seen_at:
-        state = "online" if (now - host.last_seen_at).total_seconds() < ONLINE_WITHIN_S else "silent"
-    return HostLine(host.name, host.inventory.hardware if host.inventory else "", host.last_seen_at, state, host.draining)
+def host_line(host: Host, now: datetime, limits: Limits) -> HostLine:
+    return HostLine(
+        host.pk,
+        host.name,
+        host.inventory.hardware if host.inventory else "",
+        host.last_seen_at,
+        hosts_page.state_of(host, now, limits),
+        host.takes_no_jobs,
+        str((host.problem or {}).get("message", "")),
+    )

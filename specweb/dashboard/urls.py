@@ -3,13 +3,23 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from . import evidence_views, views
+from . import control_views, evidence_views, host_views, views
 
 urlpatterns = [
     path("", views.overview, name="overview"),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("experiments/<uuid:experiment_id>/", views.experiment, name="experiment"),
+    path("hosts/", host_views.hosts, name="hosts"),
+    path("hosts/enrol", host_views.enrol, name="host-enrol"),
+    path("hosts/<uuid:host_id>/", host_views.host, name="host"),
+    path("hosts/<uuid:host_id>/revoke", host_views.revoke, name="host-revoke"),
+    path("hosts/<uuid:host_id>/drain", host_views.drain, name="host-drain"),
+    path("hosts/<uuid:host_id>/undrain", host_views.undrain, name="host-undrain"),
+    path("jobs/<uuid:job_id>/cancel", control_views.cancel, name="job-cancel"),
+    path("jobs/<uuid:job_id>/pause", control_views.pause, name="job-pause"),
+    path("jobs/<uuid:job_id>/resume", control_views.resume, name="job-resume"),
+    path("jobs/<uuid:job_id>/retry", control_views.retry, name="job-retry"),
     path("jobs/<uuid:job_id>/progress", views.progress, name="progress"),
     path("jobs/<uuid:job_id>/numbers", views.numbers, name="numbers"),
     path("jobs/<uuid:job_id>/evidence", evidence_views.evidence_list, name="evidence-list"),

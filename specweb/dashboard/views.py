@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotModified
 from django.shortcuts import render
@@ -15,13 +17,14 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
-from speccore.errors import ErrorBody
 from speccore.spec import ExperimentSpec
 
+from specweb.accounts.services import may_submit
 from specweb.experiments.models import Experiment, Job
+from specweb.experiments.services.silence import Limits
 from specweb.results import page_queries
 
-from . import charts, comparison_table, experiment_page, integrity_panel, numbers_page, overview_page, strips
+from . import charts, comparison_table, experiment_page, integrity_panel, job_progress, numbers_page, overview_page, strips
 
 N_EXPERIMENTS = 50
 
@@ -31,6 +34,15 @@ def missing(request: HttpRequest) -> HttpResponse:
     if not request.user.is_authenticated:
         return redirect_to_login(request.get_full_path())
     raise Http404
+
+
+def limits() -> Limits:
+    """After how much silence a host is called stalled and lost, and how long a job waits."""
+    return Limits(
+        stalled_after=timedelta(seconds=settings.SPECWEB_STALLED_AFTER_S),
+        host_lost_after=timedelta(seconds=settings.SPECWEB_HOST_LOST_AFTER_S),
+        waiting_for=timedelta(seconds=settings.SPECWEB_WAITING_FOR_S),
+    )
 
 
 def whole_number(text: str, default: int = 1) -> int:
@@ -44,9 +56,10 @@ def overview(request: HttpRequest) -> HttpResponse:
     found = page_queries.experiments_shown(request.user, (page - 1) * N_EXPERIMENTS, N_EXPERIMENTS + 1)
     experiments = found[:N_EXPERIMENTS]
     answers = page_queries.latest_answers([job.id for e in experiments for job in e.jobs.all()])
+    hosts = page_queries.hosts_shown(request.user) if request.user.is_authenticated else []
     context = {
         "cards": [overview_page.card(e, answers) for e in experiments],
-        "hosts": [overview_page.host_line(h, now) for h in page_queries.hosts_shown(request.user)] if request.user.is_authenticated else [],
+        "hosts": [overview_page.host_line(h, now, limits()) for h in hosts],
         "page": page,
         "more": len(found) > N_EXPERIMENTS,
     }
@@ -63,9 +76,11 @@ def experiment(request: HttpRequest, experiment_id: UUID) -> HttpResponse:
 
 
 def _chosen_job(found: Experiment, wanted: str) -> Job:
-    """The job that the address names, else one that has an answer, else the first."""
+    """The job that the address names, else one that has an answer, else the first that was not tried again."""
     jobs = list(found.jobs.all())
-    return next((j for j in jobs if str(j.id) == wanted), None) or next((j for j in jobs if j.state == "processed"), jobs[0])
+    retried = {j.retry_of_id for j in jobs}
+    open_ = [j for j in jobs if j.id not in retried]
+    return next((j for j in jobs if str(j.id) == wanted), None) or next((j for j in open_ if j.state == "processed"), open_[0])
 
 
 def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> dict[str, Any]:
@@ -74,29 +89,29 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
     inventory = page_queries.frozen_inventory(job)
     alias = page_queries.alias_of_target(job)
     hardware = job.inventory.hardware if job.inventory else ""
-    base = reverse("experiment", args=[found.id])
+    base, jobs = reverse("experiment", args=[found.id]), list(found.jobs.all())
+    is_member = page_queries.is_member(request.user, found)
+    allowed = is_member and may_submit(request.user, found.team)
+    progress = job_progress.progress_of(job, trials, limits(), for_team=is_member)
+    analysis = _answers(found, job, spec)
     context: dict[str, Any] = {
         "experiment": found,
         "job": job,
-        "tabs": experiment_page.job_tabs(list(found.jobs.all()), job, base),
+        "tabs": experiment_page.job_tabs(jobs, job, base),
         "question": experiment_page.question_of(spec, alias or spec.target.model, hardware),
         "about": experiment_page.runtime_line(spec, job),
         "spec": spec,
-        "progress": _progress(job, trials),
-        "error": ErrorBody.model_validate(job.error) if job.error else None,
-        "blocks": experiment_page.trial_blocks(trials, experiment_page.running_of(job)),
+        "progress": progress,
+        "incomplete": job_progress.incomplete(progress, answered=analysis["analysis"] is not None),
+        "controls": job_progress.controls_of(job, jobs, allowed=allowed, base=base),
+        "blocks": job_progress.trial_blocks(job, trials),
         "facts": experiment_page.held_fixed(spec, job, alias, inventory),
         "commands": experiment_page.command_differences(spec, job.commands),
         "evidence": page_queries.evidence_totals(job),
-        "is_member": page_queries.is_member(request.user, found),
+        "is_member": is_member,
     }
     context["fragment_tag"] = _tag(_fragment(context))
-    return context | _answers(found, job, spec)
-
-
-def _progress(job: Job, trials: list[Any]) -> experiment_page.Progress:
-    n_done = sum(any(a.accepted for a in t.attempts.all()) for t in trials)
-    return experiment_page.progress_of(job, n_done, len(trials))
+    return context | analysis
 
 
 def _answers(found: Experiment, job: Job, spec: ExperimentSpec) -> dict[str, Any]:
@@ -137,12 +152,13 @@ def progress(request: HttpRequest, job_id: UUID) -> HttpResponse:
     if job is None:
         raise Http404
     trials = page_queries.trials_shown(job)
-    blocks = experiment_page.trial_blocks(trials, experiment_page.running_of(job))
-    text = _fragment({"job": job, "progress": _progress(job, trials), "blocks": blocks})
+    for_team = page_queries.is_member(request.user, job.experiment)
+    how_far = job_progress.progress_of(job, trials, limits(), for_team=for_team)
+    text = _fragment({"job": job, "progress": how_far, "blocks": job_progress.trial_blocks(job, trials)})
     tag = _tag(text)
     if request.headers.get("If-None-Match") == tag:
         return HttpResponseNotModified(headers={"ETag": tag})
-    return HttpResponse(text, headers={"ETag": tag, "X-Job-State": job.state})
+    return HttpResponse(text, headers={"ETag": tag, "X-Job-State": how_far.page})
 
 
 @require_safe

@@ -56,7 +56,7 @@ def experiment_shown(user: Viewer, experiment_id: UUID) -> Experiment | None:
 def job_shown(user: Viewer, job_id: UUID) -> Job | None:
     return (
         Job.objects.visible_to(user)
-        .select_related("experiment", "experiment__team", "host")
+        .select_related("experiment", "experiment__team", "host", "wanted_host")
         .defer("plan", "commands")
         .filter(pk=job_id)
         .first()
@@ -87,7 +87,7 @@ def frozen_inventory(job: Job) -> Inventory | None:
 
 def trials_shown(job: Job) -> list[Trial]:
     """All trials of a job in order, with their attempts (2 statements)."""
-    attempts = Attempt.objects.order_by("n").defer("parse_error")
+    attempts = Attempt.objects.select_related("lease").order_by("received_at").defer("parse_error")
     return list(Trial.objects.filter(job=job).select_related("arm").prefetch_related(Prefetch("attempts", attempts)))
 
 
@@ -128,6 +128,11 @@ def attempt_shown(user: Viewer, attempt_id: UUID) -> Attempt | None:
         .filter(pk=attempt_id)
         .first()
     )
+
+
+def attempts_at(trial: Trial) -> list[Attempt]:
+    """All attempts at a trial in the order in which they came, with their leases (1 statement)."""
+    return list(Attempt.objects.filter(trial=trial).select_related("lease").order_by("received_at"))
 
 
 def evidence_of(attempt: Attempt) -> list[EvidenceFile]:

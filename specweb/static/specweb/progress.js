@@ -16,7 +16,10 @@
           return;
         }
         tag = answer.headers.get("ETag") || "";
+        // What its reader opened stays open.
+        const open = [...place.querySelectorAll("details[open][id]")].map((e) => e.id);
         place.innerHTML = fragment;
+        for (const id of open) document.getElementById(id)?.setAttribute("open", "");
       } else if (answer.status === 404) {
         return;
       }

@@ -1,0 +1,62 @@
+"""What the pages about hosts read: each function one statement, however many hosts, jobs or attempts there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from speccore.jobstate import HELD, JobState
+
+from specweb.experiments.models import Host, Job, Viewer
+
+from .models import Attempt
+
+_HEAVY = ("plan", "commands", "experiment__spec")
+
+
+def hosts_listed(user: Viewer) -> list[Host]:
+    """All hosts of a person's teams, revoked ones last, with what they offer."""
+    hosts = Host.objects.visible_to(user).select_related("team", "inventory")
+    return sorted(hosts, key=lambda h: (h.revoked_at is not None, h.team.name, h.name))
+
+
+def host_shown(user: Viewer, host_id: UUID) -> Host | None:
+    return Host.objects.visible_to(user).select_related("team", "inventory").filter(pk=host_id).first()
+
+
+def jobs_at_work(hosts: Sequence[Host]) -> dict[UUID, Job]:
+    """Host → the job that it holds."""
+    held = Job.objects.filter(host__in=hosts, state__in=list(HELD)).select_related("experiment").defer(*_HEAVY)
+    return {job.host_id: job for job in held if job.host_id}
+
+
+def jobs_of(user: Viewer, host: Host, n: int) -> list[Job]:
+    """The newest jobs of a host, with those that wait for it."""
+    jobs = Job.objects.visible_to(user).select_related("experiment").defer(*_HEAVY).order_by("-id")
+    return list((jobs.filter(host=host) | jobs.filter(wanted_host=host, host=None))[:n])
+
+
+def newest_failures(hosts: Sequence[Host]) -> dict[UUID, Attempt]:
+    """Host → the last attempt there that failed."""
+    failed = Attempt.objects.filter(lease__host__in=hosts, outcome="failed").exclude(error=None).select_related("lease")
+    return {a.lease.host_id: a for a in failed.order_by("lease__host_id", "-received_at").distinct("lease__host_id")}
+
+
+def failures_of(host: Host, n: int) -> list[Attempt]:
+    """The newest attempts on a host that failed."""
+    failed = Attempt.objects.filter(lease__host=host, outcome="failed").exclude(error=None).order_by("-received_at")
+    trial = ("trial", "trial__arm", "trial__job", "trial__job__experiment")
+    return list(failed.select_related(*trial).defer("trial__job__plan", "trial__job__commands", "trial__job__experiment__spec")[:n])
+
+
+def failed_jobs_of(user: Viewer, host: Host, n: int) -> list[Job]:
+    """The newest jobs that failed on a host."""
+    failed = Job.objects.visible_to(user).filter(host=host, state=JobState.FAILED.value).exclude(error=None)
+    return list(failed.select_related("experiment").defer(*_HEAVY).order_by("-ended_at")[:n])
+
+
+def n_jobs_to_lose(host: Host) -> tuple[int, int]:
+    """Jobs that would fail if the host were revoked now: those that it holds, and those that ask for this very host."""
+    held = Job.objects.filter(host=host, state__in=list(HELD))
+    bound = Job.objects.filter(wanted_host=host, state__in=[JobState.WAITING.value, JobState.QUEUED.value])
+    return held.count(), bound.count()
