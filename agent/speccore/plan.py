@@ -24,6 +24,10 @@ from .workload import Item, Workload
 #: that do can't share their first 64 tokens either, whatever the tokenizer.
 DISTINCT_BYTES = 64
 
+#: A job with more than this would take weeks, and its plan would not fit into a message.
+MAX_TRIALS = 10_000
+MAX_REQUESTS = 200_000
+
 #: Most attempts at one trial, and the number of blocks in which an arm may fail before it is given up.
 MAX_ATTEMPTS = 2
 BLOCKS_UNTIL_GIVEN_UP = 2
@@ -44,6 +48,7 @@ def plan_job(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> JobPlan
     a point asks for what is not offered yet.
     """
     _refuse_what_is_not_offered(spec, workloads)
+    _refuse_what_is_too_much(spec)
     arms = [spec.baseline, *(a for a in spec.arms if a.name != spec.baseline.name)]
     arm_orders = balanced_orders(len(arms), spec.blocks, _rng(spec.seed, "arms"), anchor=True)
     point_orders = balanced_orders(len(spec.points), spec.blocks, _rng(spec.seed, "points"), anchor=False)
@@ -91,6 +96,21 @@ def _refuse_what_is_not_offered(spec: ExperimentSpec, workloads: Mapping[str, Wo
                     field=f"points.{field}",
                     value=value,
                 )
+
+
+def _refuse_what_is_too_much(spec: ExperimentSpec) -> None:
+    n_probes = sum(p.probes for p in spec.points)
+    starts = {a.name: len(spec.points) if a.mode in STATEFUL_MODES else 1 for a in spec.arms}
+    n_trials = spec.blocks * sum(starts.values())
+    n_requests = spec.blocks * len(spec.arms) * n_probes + n_trials * spec.warmup.requests
+    for what, n, most in (("starts of the engine", n_trials, MAX_TRIALS), ("requests", n_requests, MAX_REQUESTS)):
+        if n > most:
+            raise SpecError(
+                f"the experiment has {n:,} {what}, more than the {most:,} of one job",
+                remedy="Lower blocks or probes, or split arms and points into several experiments.",
+                field="blocks",
+                value=spec.blocks,
+            )
 
 
 def _trials_of(arm: Arm, name: str, points: list[Point], numbered: list[Point]) -> Iterable[tuple[str, list[Point]]]:

@@ -161,6 +161,16 @@ def test_what_is_not_offered_yet_is_refused(point: dict[str, Any], message: str)
         planned(spec_of(points=[point], engine={"slots": 2}))
 
 
+@pytest.mark.parametrize(
+    ("mode", "message"), [("ngram-simple", "2,404,000 requests, more than"), ("ngram-mod", "234,100 starts of the engine, more than")]
+)
+def test_more_than_a_job_can_hold_is_refused_before_it_is_planned(mode: str, message: str) -> None:
+    arms = [{"name": f"a{i}", "mode": mode, "draft_limit": i} for i in range(1, 40)]
+    points = [{"workload": "count", "probes": 10, "sampling": {"temperature": i / 20}} for i in range(60)]
+    with pytest.raises(SpecError, match=message):
+        planned(spec_of(*arms, points=points, blocks=100), count=workload("count", 700))
+
+
 def test_an_unknown_workload_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SpecError, match=r"no workload 'nothing'; known: count, free-text"):
         plan_job(spec_of(points=[{"workload": "nothing"}]), {"count": workload(), "free-text": workload("free-text")})
