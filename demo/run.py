@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from speccore.jobstate import FINAL, JobState
-from speccore.spec import ExperimentSpec, parse_spec
+from speccore.spec import ExperimentSpec, parse_spec, problem_lines
+from speccore.yamltext import read_yaml
 
 from demo import preflight
 from demo.prepare import NoEngine, write_agent_config
@@ -156,11 +156,11 @@ def unfinished(experiments: Any) -> Any:
 def read_experiment(file: Path) -> ExperimentSpec:
     """Read before anything starts: a slip of the pen should not cost a minute."""
     try:
-        spec, problems = parse_spec(yaml.safe_load(file.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        spec, problems = parse_spec(read_yaml(file.read_bytes()))
+    except (OSError, ValueError) as error:
         raise DemoError(f"{file} can't be read: {error}") from error
     if spec is None:
-        raise DemoError(f"{file}: " + "; ".join(f"{p.field}: {p.message}" for p in problems))
+        raise DemoError("\n".join([f"{file} is no valid experiment:", *problem_lines(problems)]))
     return spec
 
 

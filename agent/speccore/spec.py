@@ -109,7 +109,10 @@ class EngineSettings(Person):
             if not re.fullmatch(r"--[a-z0-9][a-z0-9-]*", flag):
                 raise ValueError(f"{flag!r} is no long flag such as --override-tensor")
             given = extra[flag]
-            if any(isinstance(v, float) and not math.isfinite(v) for v in (given if isinstance(given, list) else [given])):
+            values = given if isinstance(given, list) else [given]
+            if any(isinstance(v, str) and "\0" in v for v in values):
+                raise ValueError(f"{flag} holds a NUL character, which no command can")
+            if any(isinstance(v, float) and not math.isfinite(v) for v in values):
                 raise ValueError(f"{flag} is {given}: a number must be finite")
         return extra
 
