@@ -29,6 +29,7 @@ from .filecache import FileCache
 from .inventory import Host, take_inventory
 from .loop import Loop
 from .spool import Spool
+from .sweep import sweep_records
 
 OK, BAD_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
 _IDENTITY = "server.json"
@@ -113,6 +114,8 @@ def _run(args: argparse.Namespace) -> int:
         _complain(f"--json {args.json_file}: there is no such folder", "Make the folder first.")
         return BAD_INPUT
     out.mkdir(parents=True, exist_ok=True)
+    if host.engine_records:
+        sweep_records(host.engine_records)
     stop = threading.Event()
     progress = _Progress(quiet=args.quiet)
     with _stopping(stop.set):

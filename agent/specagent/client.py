@@ -6,8 +6,9 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from pydantic import ValidationError
@@ -31,6 +32,9 @@ from . import __version__
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+#: A larger file is sent in parts of this size.
+PART_BYTES = 8 << 20
+
 _TRIES = 3
 _FIRST_WAIT_S = 0.5
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
@@ -47,10 +51,11 @@ class Refused(ServerError):
     code = "server_refused"
     retry = False
 
-    def __init__(self, status: int, error: ErrorBody) -> None:
+    def __init__(self, status: int, error: ErrorBody, *, upload_offset: int = 0) -> None:
         super().__init__(error.message, remedy=error.remedy, status=status, server_code=error.code)
         self.status = status
         self.error = error
+        self.upload_offset = upload_offset
 
     def body(self) -> ErrorBody:
         return self.error
@@ -98,24 +103,42 @@ class Client:
             raise ServerError(f"the server sent another workload than {content_hash[:12]}", remedy="Submit the experiment again.")
         return workload
 
-    def has_blob(self, sha256: str, job_id: str, lease_token: str) -> bool:
+    def blob_offset(self, sha256: str, job_id: str, lease_token: str) -> int | None:
+        """How many bytes of the compressed file the server has of an upload that broke off; None: it has the file."""
         try:
             self._retried(lambda: self._once("HEAD", f"blobs/{sha256}", headers=_lease(job_id, lease_token)))
         except Refused as refused:
             if refused.status == 404:
-                return False
+                return refused.upload_offset
             raise
-        return True
+        return None
 
-    def put_blob(self, sha256: str, path: Path, job_id: str, lease_token: str) -> None:
-        """Sends a file that holds one zstd frame; ``sha256`` is of its uncompressed bytes."""
+    def put_blob(self, sha256: str, path: Path, job_id: str, lease_token: str, offset: int = 0) -> None:
+        """Sends a file that holds one zstd frame, from ``offset`` on; ``sha256`` is of its uncompressed bytes.
+
+        A large file goes in parts, so that what arrived is kept when an upload breaks off. Raises :class:`Refused`.
+        """
+        url = f"blobs/{sha256}"
         headers = {**_lease(job_id, lease_token), "Content-Encoding": "zstd", "Content-Type": "application/octet-stream"}
-
-        def send() -> httpx.Response:
-            with path.open("rb") as f:
-                return self._once("PUT", f"blobs/{sha256}", headers=headers, content=f)
-
-        self._retried(send)
+        size = path.stat().st_size
+        if (
+            size <= PART_BYTES and offset == 0
+        ) or offset >= size:  # what lies there is longer: of another file, so it can't be gone on with
+            self._retried(lambda: self._once("PUT", url, headers=headers, content=path.read_bytes()))
+            return
+        n_corrections = 0
+        while offset < size:
+            part = _part(path, offset)
+            ranged = {**headers, "Content-Range": f"bytes {offset}-{offset + len(part) - 1}/{size}"}
+            try:
+                self._retried(partial(self._once, "PUT", url, headers=ranged, content=part))
+                offset += len(part)
+            except Refused as refused:
+                there = refused.error.details.get("offset")
+                n_corrections += 1
+                if refused.error.code != "wrong_offset" or not isinstance(there, int) or there >= size or n_corrections > _TRIES:
+                    raise
+                offset = there  # the reply to a part was lost, or the server threw away what it had
 
     def report(self, report: AttemptReport, lease_token: str) -> ReportReply:
         """A reply with ``missing`` asks for these blobs first."""
@@ -152,14 +175,15 @@ class Client:
         *,
         headers: Mapping[str, str] | None = None,
         json: Any = None,
-        content: bytes | BinaryIO | None = None,
+        content: bytes | None = None,
     ) -> httpx.Response:
         try:
             answer = self._http.request(method, path, headers=headers, json=json, content=content)
         except httpx.HTTPError as error:
             raise Unreachable(f"{method} {self._http.base_url}{path}: {error or type(error).__name__}") from error
         if not answer.is_success:
-            raise Refused(answer.status_code, _error_of(answer))
+            offset = answer.headers.get("Upload-Offset", "")
+            raise Refused(answer.status_code, _error_of(answer), upload_offset=int(offset) if offset.isdecimal() else 0)
         return answer
 
     def _message(self, model: type[T], answer: httpx.Response) -> T:
@@ -168,6 +192,12 @@ class Client:
         except (ValueError, ValidationError) as error:
             raise ServerError(f"{answer.request.url} answered what is no protocol v1: {answer.text[:200]!r}") from error
         return message
+
+
+def _part(path: Path, offset: int) -> bytes:
+    with path.open("rb") as f:
+        f.seek(offset)
+        return f.read(PART_BYTES)
 
 
 def _lease(job_id: str, lease_token: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,11 +38,16 @@ def write_lines(path: Path, models: Iterable[BaseModel]) -> None:
 def write_whole(path: Path, data: bytes) -> None:
     """After this the file is there with all of its bytes, also after a power cut, or it is not there."""
     part = path.with_name(path.name + ".part")
-    with part.open("wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(part, path)
+    try:
+        with part.open("wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(part, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
     sync_folder(path.parent)
 
 

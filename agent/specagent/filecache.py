@@ -55,12 +55,15 @@ class FileCache:
         """Keeps what is known; on a full disk it is simply not kept, which costs time and nothing else."""
         if not self._dirty:
             return
-        with contextlib.suppress(OSError):
+        part = self._store.with_suffix(f".{os.getpid()}.part")
+        try:
             self._store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            part = self._store.with_suffix(f".{os.getpid()}.part")
             part.write_text(json.dumps(self._facts), encoding="utf-8")
             os.replace(part, self._store)
             self._dirty = False
+        except OSError:
+            with contextlib.suppress(OSError):
+                part.unlink()
 
 
 def file_sha256(path: Path) -> str:

@@ -44,6 +44,7 @@ class Host:
     runtimes: list[Runtime]
     gpus: Gpus
     cache: FileCache
+    engine_records: Path | None = None  # folder in which running engines are on record
 
     def runtime(self, manifest_hash: str) -> Runtime:
         """Raises :class:`NoHostCanRun`."""
@@ -107,7 +108,7 @@ def take_inventory(config: Config, cache: FileCache) -> Host:
         },
         problems=problems,
     )
-    return Host(inventory, runtimes, gpus, cache)
+    return Host(inventory, runtimes, gpus, cache, config.state_dir / "engines")
 
 
 def _runtimes(config: Config, cache: FileCache, problems: list[str]) -> list[Runtime]:

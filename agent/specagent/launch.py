@@ -1,31 +1,33 @@
-"""Starts an engine under its keeper, waits until it answers, and stops it so that nothing is left."""
+"""Starts an engine under its keeper and stops it so that nothing is left."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import http.client
 import json
 import os
 import select
-import socket
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
-from speccore.errors import EngineExitedAtStart, EngineNotHealthy, HostError
+from speccore.errors import DiskFull, EngineExitedAtStart, HostError
 
-from . import keeper
+from . import processes, sweep
+from .sampler import process_tree
 
-LOOPBACK = "127.0.0.1"
 GRACE_S = 5.0
-_HEALTH_INTERVAL_S = 0.05
+#: Grace where somebody waits for the end: a cancelled job is gone within five seconds, whatever the engine does.
+SHORT_GRACE_S = 1.0
+_TAIL_BYTES = 1 << 16
+_KEEPER = "import sys; sys.path.insert(0, {root!r}); from specagent.keeper import main; sys.exit(main())"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Stopped(Exception):
@@ -39,73 +41,89 @@ class Ended:
     exit_code: int | None
     stopped_by: Literal["agent", "itself"]
     left: list[int] = field(default_factory=list)  # pids that outlived KILL
+    log_errno: int = 0  # why its log is not whole
 
 
 class Engine:
     """A running engine. ``pid`` is also its process group."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
-        """Raises :class:`EngineExitedAtStart` if the executable can't be started at all."""
-        self._messages: list[dict[str, Any]] = []
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, *, record: Path | None = None) -> None:
+        """``record``: where it is put on record before it runs, named after its attempt.
+
+        Raises :class:`EngineExitedAtStart` if the executable can't be started at all, OSError if the disk is full.
+        """
         self._buffer = b""
         self._ended: Ended | None = None
+        attempt = record.stem if record else str(uuid.uuid4())
+        self._record = record
+        self._identity: dict[str, Any] = {"attempt": attempt, "cgroup": _cgroup(attempt)}
         self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", keeper.__file__],
+            [sys.executable, "-I", "-S", "-c", _KEEPER.format(root=str(Path(__file__).resolve().parents[1]))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             cwd="/",
         )
-        order = {"argv": list(argv), "env": dict(env), "cwd": str(cwd), "log": str(log), "grace_s": GRACE_S}
+        order = {
+            "argv": list(argv),
+            "env": {**env, processes.MARKER: attempt},
+            "cwd": str(cwd),
+            "log": str(log),
+            "grace_s": GRACE_S,
+            "record": str(record) if record else "",
+            "agent": [os.getpid(), processes.start_time(os.getpid())],
+            "cgroup": self._identity["cgroup"],
+        }
         self._tell(json.dumps(order).encode() + b"\n")
         first = self._next_message(timeout_s=30)
         if not first or "pid" not in first:
             self._close()
+            if first and first["errno"] in _NO_ROOM:
+                raise OSError(first["errno"], os.strerror(first["errno"]), first["where"])
             raise EngineExitedAtStart(f"the engine can't be started: {first['failed'] if first else 'its keeper ended'}")
         self.pid = int(first["pid"])
+        self._identity["engine"] = [self.pid, processes.start_time(self.pid)]
 
     def ended(self, timeout_s: float = 0) -> Ended | None:
         """None while it runs. Waits up to ``timeout_s`` for its end."""
         if self._ended is None:
             message = self._next_message(timeout_s)
             if message:
-                self._ended = self._learn(message)
+                self._ended = Ended(message["exit"], message["stopped_by"], message["left"], message["log_errno"])
             elif self._keeper.poll() is not None:
                 self._ended = self._without_keeper()
         return self._ended
 
-    def stop(self) -> Ended:
-        """TERM, then KILL, then proof that the group is gone. Safe to call twice."""
+    def stop(self, hurry: threading.Event | None = None) -> Ended:
+        """TERM, KILL after the grace time, then proof that nothing of it is left. Safe to call twice.
+
+        ``hurry``: somebody waits for the end, from the start on or from when it is set.
+        """
         if self._ended is None:
-            self._tell(b"stop\n")
+            self._tell(f"stop {GRACE_S:g}\n".encode())
             # the keeper needs its grace time and then some for KILL
-            self.ended(timeout_s=GRACE_S + 10)
+            deadline = time.monotonic() + GRACE_S + 10
+            hurried = False
+            while self.ended(timeout_s=0.05) is None and time.monotonic() < deadline:
+                if hurry and hurry.is_set() and not hurried:
+                    hurried = True
+                    self._tell(f"stop {SHORT_GRACE_S:g}\n".encode())
         if self._ended is None:
-            self._keeper.kill()  # the engine goes with it, by its parent-death signal
+            self._keeper.kill()
             self._ended = self._without_keeper()
         self._close()
+        if self._record and not self._ended.left:
+            self._record.unlink(missing_ok=True)
         return self._ended
 
-    def _learn(self, message: Mapping[str, Any]) -> Ended:
-        return Ended(message["exit"], message["stopped_by"], message["left"] or self._group_left())
+    def pids(self) -> set[int]:
+        """The engine and what is below it."""
+        return {*process_tree(self.pid), *processes.cgroup_pids(self._identity["cgroup"])}
 
     def _without_keeper(self) -> Ended:
-        with contextlib.suppress(OSError):
-            os.killpg(self.pid, 9)
-        deadline = time.monotonic() + 2
-        while self._group_left() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return Ended(None, "agent", self._group_left())
-
-    def _group_left(self) -> list[int]:
-        try:
-            os.killpg(self.pid, 0)
-        except ProcessLookupError:
-            return []
-        except PermissionError:
-            pass
-        return [self.pid]
+        _, left = sweep.end_attempt(self._identity)
+        return Ended(None, "agent", left)
 
     def _tell(self, data: bytes) -> None:
         assert self._keeper.stdin
@@ -122,7 +140,7 @@ class Engine:
             if not ready:
                 return None
             data = os.read(fd, 65536)
-            if not data:
+            if not data:  # guard and keeper are gone
                 self._keeper.wait(timeout=5)
                 return None
             self._buffer += data
@@ -142,48 +160,10 @@ class Engine:
             self._keeper.wait()
 
 
-def free_port() -> int:
-    """A loopback port that nobody listens on now."""
-    with socket.socket() as s:
-        s.bind((LOOPBACK, 0))
-        port: int = s.getsockname()[1]
-        return port
-
-
-def fetch(port: int, path: str, timeout_s: float = 5.0) -> tuple[int, str]:
-    """One GET to the engine: status and text. Raises OSError or ``http.client.HTTPException``."""
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=timeout_s)
-    try:
-        connection.request("GET", path, headers={"Connection": "close"})
-        response = connection.getresponse()
-        return response.status, response.read().decode("utf-8", "replace")
-    finally:
-        connection.close()
-
-
-def wait_healthy(engine: Engine, dialect: ModuleType, port: int, log: Path, timeout_s: float, stop: threading.Event) -> None:
-    """Until /health answers 200. Raises what the log says if it exits, :class:`EngineNotHealthy` at the deadline."""
-    deadline = time.monotonic() + timeout_s
-    last = "it answers nothing"
-    while True:
-        if stop.is_set():
-            raise Stopped
-        ended = engine.ended()
-        if ended is not None:
-            failure: Exception = dialect.start_failure(read_log(log), ended.exit_code)
-            raise failure
-        try:
-            status, _ = fetch(port, "/health", timeout_s=2.0)
-            if status == 200:
-                return
-            last = f"/health answers {status}"
-        except (OSError, http.client.HTTPException) as error:
-            last = f"/health: {error}"
-        if time.monotonic() > deadline:
-            raise EngineNotHealthy(
-                f"the engine did not become healthy within {timeout_s:g} s ({last})", start_timeout_s=timeout_s, log_tail=log_tail(log)
-            )
-        time.sleep(_HEALTH_INTERVAL_S)
+def _cgroup(attempt: str) -> str:
+    """Where the engine's own cgroup would be, '' where none may be made."""
+    parent = processes.cgroup_parent()
+    return f"{parent}/specweb-{attempt}" if parent else ""
 
 
 def read_log(log: Path) -> str:
@@ -193,14 +173,25 @@ def read_log(log: Path) -> str:
         return ""
 
 
-def log_tail(log: Path, n_lines: int = 12) -> list[str]:
-    return read_log(log).splitlines()[-n_lines:]
+def log_tail(log: Path, n_lines: int = 12, width: int = 2000) -> list[str]:
+    """The last lines, each cut to ``width`` characters; of a log of any size, since only its end is read."""
+    try:
+        with log.open("rb") as f:
+            start = max(0, f.seek(0, os.SEEK_END) - _TAIL_BYTES)
+            f.seek(start)
+            lines = f.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [line[:width] for line in lines[1 if start else 0 :][-n_lines:]]
+
+
+def is_no_room(error: OSError) -> bool:
+    return error.errno in _NO_ROOM
 
 
 def disk_error(error: OSError, what: str) -> HostError:
     """An operating system error in words; a full disk has a class of its own."""
-    from speccore.errors import DiskFull
-
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(f"{what}: {error.strerror}")
-    return HostError(f"{what}: {error.strerror or error}")
+    where = f" ({error.filename})" if error.filename else ""
+    if is_no_room(error):
+        return DiskFull(f"{what}: {error.strerror}{where}")
+    return HostError(f"{what}: {error.strerror or error}{where}")

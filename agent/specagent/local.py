@@ -119,7 +119,13 @@ def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink
     measured: list[AttemptMeasurement] = []
     failures: list[compare.TrialFailure] = []
     trials = {t.id: t for t in offer.plan.trials}
+    runs: dict[int, int] = {}
+    for report, _ in sink.done:
+        block = trials[report.trial].block
+        runs[block] = max(runs.get(block, 1), report.block_run)
     for report, folder in sink.done:
+        if report.block_run < runs[trials[report.trial].block]:
+            continue  # its block was torn apart and run whole once more
         if report.outcome == "ok":
             measured.append(measure.measure_attempt(evidence.read(folder), offer.spec, workloads))
         elif report.error:

@@ -9,18 +9,24 @@ import threading
 import time
 from collections.abc import Callable
 
-from speccore.errors import ServerError, SpecWebError
+from speccore import records
+from speccore.errors import ErrorBody, ServerError, SpecWebError
 from speccore.protocol import Finished, JobOffer, PollReply, PollRequest, Running
 
-from . import __version__, machine, runner
-from .client import Client, Refused
+from . import __version__, machine, room, runner
+from .client import Client, Refused, Unreachable
 from .inventory import Host
-from .machine import Event, JobEnded, Polled, PollFailed, PollIn, Quit, QuitAsked, SendInventory, StartJob, State, StopJob
-from .sinks import ServerSink, deliver_waiting
+from .launch import log_tail
+from .machine import Event, JobEnded, Polled, PollFailed, PollIn, Quit, QuitAsked, RestJob, SendInventory, StartJob, State, StopJob
+from .sinks import Delivery, ServerSink, is_final
 from .spool import Spool
+from .sweep import sweep_records
 
 log = logging.getLogger(__name__)
 
+#: An idle agent delivers what waits before it polls; what takes longer goes on beside the polls.
+_DELIVER_FIRST_S = 5.0
+_TAIL_LINES, _TAIL_WIDTH = 20, 300
 _LOOK_AGAIN_S = 300.0  # how often an idle host looks whether builds or models have changed
 
 
@@ -34,17 +40,22 @@ class Loop:
         self._state = State(once=once)
         # SimpleQueue, since a signal handler may put into it
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._delivery = Delivery(spool, client)
         self._running: Running | None = None
-        self._stop_job = threading.Event()
+        self._problem: ErrorBody | None = None
+        self._stop_job, self._rest, self._quitting = threading.Event(), threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._poll_at = time.monotonic()
         self._quit: Quit | None = None
 
     def quit(self) -> None:
         """May be called from a signal handler."""
+        self._quitting.set()
         self._events.put(QuitAsked())
 
     def run(self) -> tuple[int, str]:
+        if self._host.engine_records and (ended := sweep_records(self._host.engine_records)):
+            log.warning("an earlier agent left processes of its engines; ended: %s", ", ".join(map(str, ended)))
         for folder in self._spool.put_unfinished_aside():
             log.warning("an attempt was left unfinished when the agent ended; kept in %s", folder)
         while self._quit is None:
@@ -66,6 +77,9 @@ class Loop:
                 case StopJob(job_id):
                     log.info("stopping job %s", job_id)
                     self._stop_job.set()
+                case RestJob(job_id, resting):
+                    log.info("job %s %s", job_id, "pauses after this trial" if resting else "goes on")
+                    (self._rest.set if resting else self._rest.clear)()
                 case SendInventory():
                     self._send_inventory()
                 case PollIn(seconds, jitter):
@@ -74,29 +88,63 @@ class Loop:
                     self._quit = effect
 
     def _poll(self) -> Event:
-        idle = self._state.job is None
+        delivering = False
         try:
-            if idle:
+            if self._state.job is None:
                 self._look_again()
                 # before the poll: a poll without a running job may end the lease under which these were measured
-                deliver_waiting(self._spool, self._client)
-            reply = self._client.poll(self._request())
-        except ServerError as error:
-            final = isinstance(error, Refused) and (error.is_final_for_agent or error.status == 403)
+                delivering = not self._state.finished and not self._deliver()
+            reply = self._client.poll(self._request(delivering))
+        except SpecWebError as error:
+            final = is_final(error) or (isinstance(error, Refused) and error.status == 403)
             log.warning("%s", error.message)
             return PollFailed(f"{error.message} {error.remedy_text}".strip(), final)
         self._log_reply(reply)
-        return Polled(reply)
+        return Polled(reply, delivering)
 
-    def _request(self) -> PollRequest:
+    def _deliver(self) -> bool:
+        """Whether nothing waits. A server that is there and can't take a file is polled all the same."""
+        try:
+            return self._delivery.run(self._quitting, _DELIVER_FIRST_S)
+        except SpecWebError as error:
+            if is_final(error) or isinstance(error, Unreachable):
+                raise
+            log.warning("results wait in the spool: %s", error.message)
+            return False
+
+    def _request(self, delivering: bool) -> PollRequest:
         return PollRequest(
             agent_version=__version__,
             inventory_hash=self._host.inventory.content_hash(),
-            running=self._running if self._state.job else None,
+            running=self._sent_late() if delivering else self._watched() if self._state.job else None,
             finished=list(self._state.finished),
-            draining=self._state.draining or self._state.quitting,
+            draining=self._state.quitting,
             spooled_bytes=self._spool.n_bytes(),
+            problem=self._problem or self._shortage(),
         )
+
+    def _watched(self) -> Running | None:
+        """What the job does now, with the end of its engine's log."""
+        running = self._running
+        if running is None or not running.attempt:
+            return running
+        tail = log_tail(self._spool.work / running.attempt / records.LOG, _TAIL_LINES, _TAIL_WIDTH)
+        return running.model_copy(update={"log_tail": tail})
+
+    def _sent_late(self) -> Running | None:
+        """Results of an earlier start hold on to their lease until they are delivered."""
+        waiting = self._spool.waiting()
+        if not waiting:
+            return None
+        report = waiting[0].report
+        note = f"{len(waiting)} results that were measured earlier are on their way"
+        return Running(
+            job_id=report.job_id, lease=report.lease, trial=report.trial, attempt=report.attempt_id, phase="uploading", note=note
+        )
+
+    def _shortage(self) -> ErrorBody | None:
+        lack = room.shortage(self._spool.work)
+        return lack.body() if lack else None
 
     def _log_reply(self, reply: PollReply) -> None:
         if reply.job:
@@ -117,13 +165,15 @@ class Loop:
 
     def _start(self, offer: JobOffer) -> None:
         self._stop_job.clear()
+        self._rest.clear()
+        self._problem = None
         self._running = Running(job_id=offer.job_id, lease=offer.lease, phase="starting")
         self._thread = threading.Thread(target=self._work, args=(offer, self._host), name="runner")
         self._thread.start()
 
     def _work(self, offer: JobOffer, host: Host) -> None:
         """The runner's thread: always ends with a :class:`JobEnded`."""
-        sink = ServerSink(self._spool, self._client, offer.job_id, offer.lease_token)
+        sink = ServerSink(self._spool, self._delivery, offer.job_id, offer.lease_token, self._stop_job, lambda: self._state.n_failures > 0)
         try:
             finished = self._run_job(offer, host, sink)
         except Exception as error:
@@ -139,10 +189,15 @@ class Loop:
             for name, content_hash in offer.plan.workloads.items()
         }
         job = runner.prepare(offer, workloads, host)
-        finished = runner.run_job(job, self._spool.work, sink, self._stop_job, self._tell)
-        self._tell(Running(job_id=offer.job_id, lease=offer.lease, phase="uploading"))
-        sink.finish(self._stop_job)
+        finished = runner.run_job(job, self._spool.work, sink, self._stop_job, self._tell, rest=self._rest, ail=self._ail)
+        if finished.outcome != "cancelled":
+            self._tell(Running(job_id=offer.job_id, lease=offer.lease, phase="uploading"))
+            if not sink.finish():
+                finished = finished.model_copy(update={"outcome": "cancelled"})
         return finished
+
+    def _ail(self, problem: ErrorBody | None) -> None:
+        self._problem = problem
 
     def _tell(self, running: Running) -> None:
         self._running = running

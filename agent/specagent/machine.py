@@ -17,11 +17,12 @@ EXIT_OK, EXIT_FAILED = 0, 3
 
 @dataclass(frozen=True)
 class Held:
-    """The job that runs now. ``stopping``: why it is being stopped, '' while it isn't."""
+    """The job that runs now. ``stopping``: why it is being stopped, '' while it isn't. ``resting``: it pauses between trials."""
 
     job_id: str
     lease: int
     stopping: Literal["", "cancelled", "quitting"] = ""
+    resting: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ class State:
 
 @dataclass(frozen=True)
 class Polled:
+    """``delivering``: results of an earlier job are still on their way, and until they are there no other begins."""
+
     reply: PollReply
+    delivering: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,14 @@ class StopJob:
 
 
 @dataclass(frozen=True)
+class RestJob:
+    """Pause between trials, or go on."""
+
+    job_id: str
+    resting: bool
+
+
+@dataclass(frozen=True)
 class SendInventory:
     pass
 
@@ -94,13 +106,13 @@ class Quit:
     message: str = ""
 
 
-Effect = StartJob | StopJob | SendInventory | PollIn | Quit
+Effect = StartJob | StopJob | RestJob | SendInventory | PollIn | Quit
 
 
 def step(state: State, event: Event) -> tuple[State, list[Effect]]:
     match event:
-        case Polled(reply):
-            return _polled(state, reply)
+        case Polled(reply, delivering):
+            return _polled(state, reply, delivering)
         case PollFailed(message, final):
             return _poll_failed(state, message, final)
         case JobEnded(finished):
@@ -109,7 +121,7 @@ def step(state: State, event: Event) -> tuple[State, list[Effect]]:
             return _quit(state, EXIT_OK, "")
 
 
-def _polled(state: State, reply: PollReply) -> tuple[State, list[Effect]]:
+def _polled(state: State, reply: PollReply, delivering: bool) -> tuple[State, list[Effect]]:
     finished = tuple(f for f in state.finished if f.job_id not in reply.acknowledged)
     state = replace(state, finished=finished, n_failures=0, draining=reply.drain)
     effects: list[Effect] = []
@@ -118,13 +130,16 @@ def _polled(state: State, reply: PollReply) -> tuple[State, list[Effect]]:
     if state.job and state.job.job_id in reply.cancel and not state.job.stopping:
         state = replace(state, job=replace(state.job, stopping="cancelled"))
         effects.append(StopJob(state.job.job_id))  # type: ignore[union-attr]
-    if reply.job and _may_take(state, reply.job):
+    if state.job and (state.job.job_id in reply.pause) != state.job.resting:
+        state = replace(state, job=replace(state.job, resting=not state.job.resting))
+        effects.append(RestJob(state.job.job_id, state.job.resting))  # type: ignore[union-attr]
+    if reply.job and not delivering and _may_take(state, reply.job):
         state = replace(state, job=Held(reply.job.job_id, reply.job.lease), taken=True)
         effects.append(StartJob(reply.job))
-    idle = state.job is None and not state.finished
+    idle = state.job is None and not state.finished and not delivering
     if state.once and idle and (state.taken or (reply.job is None and not reply.send_inventory)):
         return state, [*effects, Quit(EXIT_OK, "" if state.taken else "no job waits for this host")]
-    return state, [*effects, _next_poll(state, reply)]
+    return state, [*effects, _next_poll(state, reply, delivering)]
 
 
 def _may_take(state: State, offer: JobOffer) -> bool:
@@ -133,10 +148,10 @@ def _may_take(state: State, offer: JobOffer) -> bool:
     return not busy and all(f.job_id != offer.job_id for f in state.finished)
 
 
-def _next_poll(state: State, reply: PollReply) -> PollIn:
+def _next_poll(state: State, reply: PollReply, delivering: bool) -> PollIn:
     if reply.send_inventory or (state.finished and not state.job):
         return PollIn(_SOON_S)
-    if state.job:
+    if state.job or delivering:
         return PollIn(min(reply.poll_after_s, RUNNING_POLL_S))
     return PollIn(reply.poll_after_s, jitter=0.2)
 

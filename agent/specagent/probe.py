@@ -20,7 +20,7 @@ from speccore.protocol import ProbePlan, WarmupPlan
 from speccore.records import StreamRecord, TextRecord
 from speccore.spec import Point
 
-from .launch import LOOPBACK
+from .ready import LOOPBACK
 
 _RECV_BYTES = 1 << 16
 _TICK_S = 0.5  # how often a silent connection looks at its deadline

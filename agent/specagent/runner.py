@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import Protocol
 
 from speccore import engines, plan
-from speccore.errors import HostError, PlanDiffers, SpecWebError
+from speccore.errors import ErrorBody, HostError, PlanDiffers, SpecWebError
 from speccore.plan import TrialOutcome
-from speccore.protocol import Finished, JobOffer, Running
+from speccore.protocol import Finished, JobOffer, Running, TrialPlan
 from speccore.workload import Workload
 
+from .blocks import Blocks
 from .inventory import Host
-from .launch import disk_error
+from .launch import Stopped, disk_error
+from .room import Room
 from .trial import Attempt, AttemptDone, PreparedJob, render
 
 log = logging.getLogger(__name__)
+
+_REST_S = 0.25
 
 
 class Sink(Protocol):
@@ -31,7 +35,11 @@ class Sink(Protocol):
         ...
 
     def attempt(self, done: AttemptDone) -> None:
-        """Takes over an attempt with its folder."""
+        """Takes over an attempt with its folder. Raises OSError if the disk is full, and may be called again then."""
+        ...
+
+    def flush(self) -> None:
+        """Sends on what it holds, as far as that can be done now; raises nothing for what can't."""
         ...
 
 
@@ -65,31 +73,92 @@ def _check_commands(job: PreparedJob) -> None:
             )
 
 
-def run_job(job: PreparedJob, work: Path, sink: Sink, stop: threading.Event, tell: Callable[[Running], None]) -> Finished:
-    """All trials that are left, each with its retries. ``stop`` ends it after the engine is down: outcome cancelled."""
-    offer = job.offer
-    outcomes = [TrialOutcome(trial=trial) for trial in offer.done_trials]
-    clock = _Clock()
-    while not stop.is_set():
-        left = plan.next_trials(offer.spec, offer.plan, outcomes)
-        if not left:
-            return _word_on(job, outcomes)
-        trial = left[0][0]
-        number = sink.next_attempt(trial.id)
+def run_job(
+    job: PreparedJob,
+    work: Path,
+    sink: Sink,
+    stop: threading.Event,
+    tell: Callable[[Running], None],
+    *,
+    rest: threading.Event | None = None,
+    ail: Callable[[ErrorBody | None], None] = lambda problem: None,
+) -> Finished:
+    """All trials that are left, each with its retries. ``stop`` ends it after the engine is down: outcome cancelled.
+
+    While ``rest`` is set it pauses between trials. ``ail`` hears of what ails the host, and None when that is over.
+    """
+    try:
+        return _JobRun(job, work, sink, stop, tell, rest or threading.Event(), ail).run()
+    except Stopped:
+        return Finished(job_id=job.offer.job_id, lease=job.offer.lease, outcome="cancelled")
+    except OSError as error:
+        return _failed(job.offer, disk_error(error, "the results can't be written"))
+    except SpecWebError as error:
+        return _failed(job.offer, error)
+
+
+class _JobRun:
+    """One run of :func:`run_job`. Its methods raise :class:`Stopped` when it is told to stop."""
+
+    def __init__(
+        self,
+        job: PreparedJob,
+        work: Path,
+        sink: Sink,
+        stop: threading.Event,
+        tell: Callable[[Running], None],
+        rest: threading.Event,
+        ail: Callable[[ErrorBody | None], None],
+    ) -> None:
+        self._job, self._work, self._sink, self._stop, self._tell, self._rest, self._ail = job, work, sink, stop, tell, rest, ail
+        self._blocks = Blocks(job.offer, job.host.inventory)
+        self._room = Room(work, stop, self._say_shortage, sink.flush)
+        self._pace = _Pace()
+
+    def run(self) -> Finished:
+        offer = self._job.offer
+        while not self._stop.is_set():
+            self._pause()
+            self._room.wait()
+            left = self._blocks.left()
+            if not left:
+                return _word_on(self._job, self._blocks.outcomes)
+            self._try(left[0], self._pace.eta_s(len(left)))
+        return Finished(job_id=offer.job_id, lease=offer.lease, outcome="cancelled")
+
+    def _try(self, trial: TrialPlan, eta_s: float | None) -> None:
+        """One attempt. One that the full disk spoilt is no attempt: it leaves nothing and comes again."""
+        offer, blocks = self._job.offer, self._blocks
+        number = self._room.retried(lambda: self._sink.next_attempt(trial.id))
         attempt_id = str(uuid.uuid4())
-        attempt = Attempt(job, trial, attempt_id, number, work, stop, _teller(offer, trial.id, attempt_id, tell, clock.eta_s(len(left))))
+        tell = _teller(offer, trial.id, attempt_id, self._tell, eta_s, blocks.note(trial.block))
+        block_run = blocks.run_of(trial.block)
+        attempt = Attempt(self._job, trial, attempt_id, number, self._work, self._stop, tell, block_run=block_run)
         log.info("trial %s, attempt %d", trial.id, number)
-        try:
-            done = attempt.run()
-            sink.attempt(done)
-        except OSError as error:
-            return _failed(offer, disk_error(error, "the results can't be written"))
-        except SpecWebError as error:
-            return _failed(offer, error)
-        clock.trial_ended()
-        if done.report.outcome != "cancelled":
-            outcomes.append(TrialOutcome(trial=trial.id, n=number, error=done.report.error))
-    return Finished(job_id=offer.job_id, lease=offer.lease, outcome="cancelled")
+        attempt.measure()
+        if lack := attempt.lacked_room():
+            attempt.discard()
+            self._room.wait_after(lack)
+            return
+        done = self._room.retried(attempt.write)
+        self._room.attempt_took(sum(ref.bytes for ref in done.report.evidence))
+        blocks.attempt_ended(trial, done.report)
+        self._room.retried(lambda: self._sink.attempt(done))
+        self._pace.trial_ended()
+
+    def _pause(self) -> None:
+        while self._rest.is_set():
+            self._say("paused", "paused on the server; it goes on when it is resumed there")
+            if self._stop.wait(_REST_S):
+                raise Stopped
+
+    def _say_shortage(self, problem: ErrorBody | None) -> None:
+        self._ail(problem)
+        if problem:
+            self._say("waiting for room", f"{problem.message}. {problem.remedy}")
+
+    def _say(self, phase: str, note: str) -> None:
+        self._tell(Running(job_id=self._job.offer.job_id, lease=self._job.offer.lease, phase=phase, note=note))
 
 
 def _word_on(job: PreparedJob, outcomes: Collection[TrialOutcome]) -> Finished:
@@ -114,7 +183,7 @@ def failed_before_start(offer: JobOffer, error: Exception) -> Finished:
     return _failed(offer, HostError(f"the agent failed: {type(error).__name__}: {error}", remedy="Report this with the agent's log."))
 
 
-class _Clock:
+class _Pace:
     """How long trials take here, for the estimate of the time that is left."""
 
     def __init__(self) -> None:
@@ -131,7 +200,7 @@ class _Clock:
 
 
 def _teller(
-    offer: JobOffer, trial: str, attempt: str, tell: Callable[[Running], None], eta_s: float | None
+    offer: JobOffer, trial: str, attempt: str, tell: Callable[[Running], None], eta_s: float | None, note: str
 ) -> Callable[[str, int, int, float | None], None]:
     def told(phase: str, probe: int, n_probes: int, tokens_per_s: float | None) -> None:
         tell(
@@ -145,6 +214,7 @@ def _teller(
                 n_probes=n_probes,
                 tokens_per_s=tokens_per_s,
                 eta_s=eta_s,
+                note=note,
             )
         )
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from speccore.errors import ServerError
+from speccore.errors import ServerError, SpecWebError
 from speccore.protocol import AttemptReport, EvidenceRef
 
 from . import evidence
 from .client import Client, Refused
+from .launch import disk_error
 from .spool import Spool, Spooled, decompressed
 from .trial import AttemptDone
 
 log = logging.getLogger(__name__)
 
+_LOOK_S = 0.1
 _UPLOAD_WAIT_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 
@@ -39,6 +43,9 @@ class FolderSink:
         self._numbers[trial] = self._numbers.get(trial, 0) + 1
         return self._numbers[trial]
 
+    def flush(self) -> None:
+        """All is where it belongs."""
+
     def attempt(self, done: AttemptDone) -> None:
         evidence.write_json(done.folder / "report.json", done.report)
         folder = Path(shutil.move(done.folder, self._attempts / f"{done.report.trial}.{done.report.n}"))
@@ -48,37 +55,115 @@ class FolderSink:
 
 
 class ServerSink:
-    """Spools each attempt, then delivers what waits: between trials, never while something is measured."""
+    """Spools each attempt, then delivers what waits: between trials, never while something is measured.
 
-    def __init__(self, spool: Spool, client: Client, job_id: str, lease_token: str) -> None:
-        self._spool, self._client, self._job_id, self._lease_token = spool, client, job_id, lease_token
+    Nothing here waits for the server once ``stop`` is set.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        delivery: Delivery,
+        job_id: str,
+        lease_token: str,
+        stop: threading.Event,
+        is_away: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``is_away``: the server answers no polls now, so that nothing is tried between trials."""
+        self._spool, self._delivery, self._job_id, self._lease_token = spool, delivery, job_id, lease_token
+        self._stop, self._is_away = stop, is_away
 
     def next_attempt(self, trial: str) -> int:
         return self._spool.next_attempt(self._job_id, trial)
 
     def attempt(self, done: AttemptDone) -> None:
         self._spool.store(done, self._lease_token)
-        try:
-            deliver_waiting(self._spool, self._client)
-        except ServerError as error:
-            if isinstance(error, Refused) and error.is_final_for_agent:
-                raise
-            log.warning("attempt %s waits in the spool: %s", done.report.attempt_id, error.message)
+        self.flush()
 
-    def finish(self, stop: threading.Event) -> None:
-        """Delivers all that waits, for as long as it takes, or until ``stop``: what waits then goes out later."""
+    def flush(self) -> None:
+        """Raises only what is final for this agent."""
+        if self._is_away():
+            return
+        try:
+            self._delivery.run(self._stop)
+        except SpecWebError as error:
+            if is_final(error):
+                raise
+            log.warning("results wait in the spool: %s", error.message)
+
+    def finish(self) -> bool:
+        """Delivers all that waits, for as long as it takes, or until it is told to stop: what waits then goes out later.
+
+        Returns whether all is delivered.
+        """
         n = 0
         while True:
             try:
-                deliver_waiting(self._spool, self._client)
-                return
-            except ServerError as error:
-                if isinstance(error, Refused) and error.is_final_for_agent:
+                return self._delivery.run(self._stop)
+            except SpecWebError as error:
+                if is_final(error):
                     raise
                 log.warning("results wait in the spool: %s", error.message)
-            if stop.wait(_UPLOAD_WAIT_S[min(n, len(_UPLOAD_WAIT_S) - 1)]):
-                return
+            if self._stop.wait(_UPLOAD_WAIT_S[min(n, len(_UPLOAD_WAIT_S) - 1)]):
+                return False
             n += 1
+
+
+class Delivery:
+    """Sends what waits in a thread of its own, one at a time, so that nobody who must stop waits for a slow server."""
+
+    def __init__(self, spool: Spool, client: Client) -> None:
+        self._spool, self._client = spool, client
+        self._lock = threading.Lock()
+        self._thread: _Sending | None = None
+
+    def run(self, stop: threading.Event, timeout_s: float = math.inf) -> bool:
+        """True when nothing waits any more; False when it was stopped or took longer, and then the sending goes on by itself.
+
+        Raises what keeps an attempt from being sent now.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            sending = self._sending()
+            while sending.is_alive():
+                sending.join(_LOOK_S)
+                if sending.is_alive() and (stop.is_set() or time.monotonic() > deadline):
+                    return False
+            if sending.error:
+                raise sending.error
+            if not self._spool.waiting():
+                return True
+            if stop.is_set():
+                return False
+
+    def _sending(self) -> _Sending:
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = _Sending(self._spool, self._client)
+                self._thread.start()
+            return self._thread
+
+
+class _Sending(threading.Thread):
+    """A daemon: an agent that quits leaves an upload where it is, and the next one goes on from there."""
+
+    def __init__(self, spool: Spool, client: Client) -> None:
+        super().__init__(name="delivery", daemon=True)
+        self._spool, self._client = spool, client
+        self.error: SpecWebError | None = None
+
+    def run(self) -> None:
+        try:
+            deliver_waiting(self._spool, self._client)
+        except SpecWebError as error:
+            self.error = error
+        except OSError as error:
+            self.error = disk_error(error, "the spool can't be delivered")
+
+
+def is_final(error: SpecWebError) -> bool:
+    """Nothing that this agent does can succeed any more."""
+    return isinstance(error, Refused) and error.is_final_for_agent
 
 
 def deliver_waiting(spool: Spool, client: Client) -> int:
@@ -101,8 +186,9 @@ def deliver_waiting(spool: Spool, client: Client) -> int:
 def _deliver(spooled: Spooled, client: Client) -> None:
     report, token = spooled.report, spooled.lease_token
     for ref in report.evidence:
-        if not client.has_blob(ref.sha256, report.job_id, token):
-            _send(spooled, ref, client)
+        offset = client.blob_offset(ref.sha256, report.job_id, token)
+        if offset is not None:
+            _send(spooled, ref, client, offset)
     reply = client.report(report, token)
     if reply.missing:  # lost between its upload and the report
         for ref in report.evidence:
@@ -115,11 +201,11 @@ def _deliver(spooled: Spooled, client: Client) -> None:
         log.warning("attempt %s is kept by the server and not counted", report.attempt_id)
 
 
-def _send(spooled: Spooled, ref: EvidenceRef, client: Client) -> None:
+def _send(spooled: Spooled, ref: EvidenceRef, client: Client, offset: int = 0) -> None:
     """One file; a second time if the bytes were damaged on the way."""
     path, job, token = spooled.blob(ref), spooled.report.job_id, spooled.lease_token
     try:
-        client.put_blob(ref.sha256, path, job, token)
+        client.put_blob(ref.sha256, path, job, token, offset)
     except Refused as refused:
         if refused.error.code != "hash_mismatch" or hashlib.sha256(decompressed(path)).hexdigest() != ref.sha256:
             raise

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from speccore.protocol import AttemptReport, EvidenceRef
 
 from . import evidence
 from .trial import AttemptDone
+
+log = logging.getLogger(__name__)
 
 _LEVEL = 6
 _REPORT, _LEASE = "report.json", "lease.json"
@@ -45,32 +49,39 @@ class Spool:
 
     def put_unfinished_aside(self) -> list[Path]:
         """Work that an agent left when it was killed. It is kept, and it is no result."""
-        aside = self._root / "unfinished"
-        moved = []
-        for folder in sorted(self.work.iterdir()):
-            aside.mkdir(exist_ok=True)
-            moved.append(Path(shutil.move(folder, aside / folder.name)))
         for part in self._attempts.glob("*.part"):
             shutil.rmtree(part)  # its work folder is still whole: the rename came never
+        aside = self._root / "unfinished"
+        moved = []
+        try:
+            for folder in sorted(self.work.iterdir()):
+                aside.mkdir(exist_ok=True)
+                moved.append(Path(shutil.move(folder, aside / folder.name)))
+        except OSError as error:  # where it lies it is in nobody's way either
+            log.warning("unfinished work stays in %s: %s", self.work, error.strerror)
         return moved
 
     def store(self, done: AttemptDone, lease_token: str) -> Spooled:
-        """After this the attempt survives a power cut. Raises OSError, and then its work folder is still there."""
-        part = self._attempts / f"{done.report.attempt_id}.part"
-        part.mkdir(mode=0o700)
-        for ref in done.report.evidence:
-            compress(done.folder / ref.name, part / f"{ref.sha256}.zst")
-        evidence.write_json(part / _REPORT, done.report)
-        evidence.write_whole(part / _LEASE, json.dumps({"token": lease_token}).encode())
-        folder = part.with_suffix("")
-        os.rename(part, folder)
+        """After this the attempt survives a power cut. Raises OSError, and then nothing is there but its work folder, as before."""
+        part = self._attempts / f"{self._next_number():08d}-{done.report.attempt_id}.part"
+        try:
+            part.mkdir(mode=0o700)
+            for ref in done.report.evidence:
+                compress(done.folder / ref.name, part / f"{ref.sha256}.zst")
+            evidence.write_json(part / _REPORT, done.report)
+            evidence.write_whole(part / _LEASE, json.dumps({"token": lease_token}).encode())
+            folder = part.with_suffix("")
+            os.rename(part, folder)
+        except OSError:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
         evidence.sync_folder(self._attempts)
         shutil.rmtree(done.folder)
         return Spooled(folder, done.report, lease_token)
 
     def waiting(self) -> list[Spooled]:
-        """What waits, oldest first."""
-        return sorted(self._read_all(), key=lambda s: s.report.ended_at)
+        """What waits, in the order in which it was stored: no clock has a say in it."""
+        return sorted(self._read_all(), key=lambda s: s.folder.name)
 
     def remove(self, spooled: Spooled) -> None:
         """The server has it."""
@@ -78,7 +89,8 @@ class Spool:
 
     def refuse(self, spooled: Spooled, reason: str) -> None:
         """The server will never take it: kept for a person, out of the way of the others."""
-        evidence.write_whole(spooled.folder / "reason.txt", f"{reason}\n".encode())
+        with contextlib.suppress(OSError):  # a full disk must not keep it in the way
+            evidence.write_whole(spooled.folder / "reason.txt", f"{reason}\n".encode())
         os.rename(spooled.folder, self._refused / spooled.folder.name)
 
     def n_bytes(self) -> int:
@@ -103,12 +115,20 @@ class Spool:
         evidence.write_whole(store, json.dumps({job_id: of_job}).encode())
         return int(of_job[trial])
 
+    def _next_number(self) -> int:
+        numbers = [int(found[0]) for folder in self._attempts.iterdir() if (found := re.match(r"\d+(?=-)", folder.name))]
+        return max(numbers, default=0) + 1
+
     def _read_all(self) -> Iterator[Spooled]:
         for folder in self._attempts.iterdir():
             if folder.suffix == ".part":
                 continue
-            report = AttemptReport.model_validate_json((folder / _REPORT).read_bytes())
-            yield Spooled(folder, report, json.loads((folder / _LEASE).read_text())["token"])
+            try:
+                report = AttemptReport.model_validate_json((folder / _REPORT).read_bytes())
+                token = json.loads((folder / _LEASE).read_text())["token"]
+            except FileNotFoundError:  # delivered meanwhile, by another thread
+                continue
+            yield Spooled(folder, report, token)
 
 
 def compress(source: Path, target: Path) -> None:

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import http.client
-import json
 import logging
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
 from speccore import engines, records
-from speccore.errors import EngineDied, EngineLoadedOther, ErrorBody, HostError, ProbeFailed, ProbeStalled, SpecWebError
+from speccore.errors import (
+    DiskFull,
+    EngineDied,
+    EngineLoadedOther,
+    EngineNotHealthy,
+    ErrorBody,
+    HostError,
+    ProbeFailed,
+    ProbeStalled,
+    SpecWebError,
+)
 from speccore.inventory import ModelInfo
 from speccore.protocol import AttemptReport, JobOffer, ProbePlan, TrialPlan, WarmupPlan
 from speccore.spec import Point
 from speccore.workload import Item, Workload
 
-from . import __version__, evidence, launch
+from . import __version__, evidence, launch, ready
 from .inventory import Host
 from .launch import Ended, Engine, Stopped
 from .probe import Probed, Receiver, run_probe
@@ -80,22 +91,42 @@ class _State:
 
 
 class Attempt:
-    """One try. :meth:`run` never raises for what engine or host do: the report says it, with all evidence there is."""
+    """One try. :meth:`measure` never raises for what engine or host do: the report says it, with all evidence there is.
 
-    def __init__(self, job: PreparedJob, trial: TrialPlan, attempt_id: str, n: int, work: Path, stop: threading.Event, tell: Tell) -> None:
-        self._job, self._trial, self._n, self._stop, self._tell = job, trial, n, stop, tell
+    :meth:`write` puts it on disk and may be called again when there was no room.
+    """
+
+    def __init__(
+        self,
+        job: PreparedJob,
+        trial: TrialPlan,
+        attempt_id: str,
+        n: int,
+        work: Path,
+        stop: threading.Event,
+        tell: Tell,
+        *,
+        block_run: int = 1,
+    ) -> None:
+        self._job, self._trial, self._n, self._stop, self._tell, self._block_run = job, trial, n, stop, tell, block_run
         self.id = attempt_id
         self._folder = work / self.id
         self._log = self._folder / records.LOG
         self._t0 = time.monotonic()
-        self._started_at = datetime.now(UTC)
+        self._started_at = self._ended_at = datetime.now(UTC)
         self._state = _State()
+        self._outcome: Outcome = "ok"
+        self._error: SpecWebError | None = None
 
-    def run(self) -> AttemptDone:
+    def lacked_room(self) -> DiskFull | None:
+        """The disk was full while it ran, so that it is no result and must be tried again."""
+        return self._error if isinstance(self._error, DiskFull) else None
+
+    def measure(self) -> None:
         outcome: Outcome = "ok"
         error: SpecWebError | None = None
-        self._folder.mkdir(parents=True)
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)
             port = self._start()
             self._ask_all(port)
         except Stopped:
@@ -109,7 +140,18 @@ class Attempt:
             outcome, error = "failed", HostError(f"the agent failed: {type(e).__name__}: {e}", remedy="Report this with the agent's log.")
         finally:
             self._end()
-        return self._write(outcome, error)
+        ended = self._state.ended
+        if ended and ended.log_errno and outcome != "cancelled":
+            outcome, error = (
+                "failed",
+                launch.disk_error(OSError(ended.log_errno, os.strerror(ended.log_errno)), "the engine's log is not whole"),
+            )
+        self._outcome, self._error = outcome, error
+        self._ended_at = self._now()
+
+    def discard(self) -> None:
+        """As if it had never been."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self) -> int:
         """Starts the engine and holds it against what was asked for; returns its port."""
@@ -120,12 +162,12 @@ class Attempt:
         for model in (job.target, draft):
             if model:
                 job.host.model(model.manifest_hash)
-        port = launch.free_port()
+        port = ready.free_port()
         bindings = engines.Bindings(
             executable=job.runtime.info.executable,
             target=job.target.path,
             draft=draft.path if draft else "",
-            host=launch.LOOPBACK,
+            host=ready.LOOPBACK,
             port=port,
         )
         rendered = render(job, arm.name, bindings)
@@ -136,37 +178,34 @@ class Attempt:
             "cwd": str(self._folder),
             "port": port,
             "pid": 0,
-            "started_at": datetime.now(UTC),
+            "started_at": self._now(),
         }
         began = time.monotonic()
-        state.engine = Engine(rendered.argv, environment, self._folder, self._log)
+        # the mark in the environment differs in each attempt and is left out of the evidence: see processes.MARKER
+        state.engine = Engine(rendered.argv, environment, self._folder, self._log, record=self._record())
         state.launch["pid"] = state.engine.pid
         state.sampler = Sampler(state.engine.pid, self._t0, self._phase, job.host.gpus)
         state.sampler.start()
-        launch.wait_healthy(state.engine, job.dialect, port, self._log, spec.engine.start_timeout_s, self._stop)
+        props = ready.wait_ready(state.engine, job.dialect, port, self._log, spec.engine.start_timeout_s, self._stop)
         state.launch["healthy_after_s"] = time.monotonic() - began
-        self._check_loaded(port)
-        return port
-
-    def _check_loaded(self, port: int) -> None:
-        """A server without a model is healthy too (router mode); so is one with another context."""
-        try:
-            status, text = launch.fetch(port, "/props")
-            props = json.loads(text) if status == 200 else None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise EngineLoadedOther(f"/props can't be read: {error}") from error
-        if not isinstance(props, dict):
-            raise EngineLoadedOther(f"/props answers {status}: {text[:200]}")
-        self._state.launch["props"] = props
-        settings = self._job.offer.spec.engine
-        problem = self._job.dialect.loaded_problem(props, settings, self._job.target.path, settings.context)
+        state.launch["props"] = props
+        # a server without a model is healthy too (router mode); so is one with another context
+        problem = job.dialect.loaded_problem(props, spec.engine, job.target.path, spec.engine.context)
         if problem:
             raise EngineLoadedOther(problem)
+        return port
+
+    def _record(self) -> Path | None:
+        folder = self._job.host.engine_records
+        if folder is None:
+            return None
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder / f"{self.id}.json"
 
     def _ask_all(self, port: int) -> None:
         self._enter("warm-up")
         for warmup in self._trial.warmup:
-            self._ask(port, warmup)
+            self._warm_up(port, warmup)
         self._enter("probing")
         assert self._state.sampler
         n_probes = len(self._trial.probes)
@@ -176,10 +215,20 @@ class Attempt:
             self._ask(port, probe)
             self._state.sampler.look()  # short probes may fall between two looks of the thread
             self._snapshot(port, "after", probe.id)
+        assert self._state.engine
+        ready.check_listener(self._state.engine, port)  # somebody may share a port that was free at the start
         probes = [p.record for p in self._state.probed if not p.record.warmup]
         if probes and all(r.failure for r in probes):
             first = probes[0]
             raise ProbeFailed(f"all {len(probes)} probes failed; the first: {first.failure_message}", failure=first.failure)
+
+    def _warm_up(self, port: int, plan: WarmupPlan) -> None:
+        """What follows a failed request would be measured on an engine that is not warm."""
+        self._ask(port, plan)
+        record = self._state.probed[-1].record
+        if record.failure:
+            error = EngineNotHealthy if record.status == 503 else ProbeFailed
+            raise error(f"warm-up request {plan.id} failed: {record.failure_message}", probe=plan.id, log_tail=launch.log_tail(self._log))
 
     def _ask(self, port: int, plan: ProbePlan | WarmupPlan) -> None:
         job = self._job
@@ -215,7 +264,7 @@ class Attempt:
     def _snapshot(self, port: int, when: Literal["before", "after"], probe: str) -> None:
         """/metrics outside the timed part. That it can't be read is recorded, not raised: the probe tells of a dead engine."""
         try:
-            status, text = launch.fetch(port, "/metrics")
+            status, text = ready.fetch(port, "/metrics", stop=self._stop)
         except (OSError, http.client.HTTPException) as error:
             status, text = 0, f"# {error}"
         at_s = time.monotonic() - self._t0
@@ -225,14 +274,15 @@ class Attempt:
         state = self._state
         self._enter("stopping")
         if state.engine:
-            state.ended = state.engine.stop()
+            state.ended = state.engine.stop(hurry=self._stop)
         if state.sampler:
             state.sampler.stop()
         self._enter("ended")
 
-    def _write(self, outcome: Outcome, error: SpecWebError | None) -> AttemptDone:
+    def write(self) -> AttemptDone:
+        """Raises OSError if the disk is full, and may be called again then."""
+        outcome, error, ended_at = self._outcome, self._error, self._ended_at
         body = error.body() if error else None
-        ended_at = datetime.now(UTC)
         state = self._state
         summary = records.AttemptSummary(
             attempt_id=self.id,
@@ -268,6 +318,7 @@ class Attempt:
             started_at=self._started_at,
             ended_at=ended_at,
             durations_s=_durations(state.phases),
+            block_run=self._block_run,
             evidence=evidence.refs(self._folder),
         )
         return AttemptDone(report, self._folder, retry=bool(error and error.retry))
@@ -303,6 +354,10 @@ class Attempt:
     def _enter(self, phase: str) -> None:
         self._state.phases.append((phase, time.monotonic() - self._t0))
         self._tell(phase, 0, len(self._trial.probes), None)
+
+    def _now(self) -> datetime:
+        """The wall clock at the attempt's start and what has passed since: a clock that is set meanwhile changes no duration."""
+        return self._started_at + timedelta(seconds=time.monotonic() - self._t0)
 
     def _phase(self) -> str:
         return self._state.phases[-1][0]

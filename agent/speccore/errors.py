@@ -120,7 +120,7 @@ class PortUnavailable(HostError):
 
 class DiskFull(HostError):
     code = "disk_full"
-    remedy = "Free space in the agent's state folder, then submit the experiment again; what was measured is kept."
+    remedy = "Free space on the disk of the agent's state folder; it goes on by itself, and what was measured is kept."
 
 
 class ModelFileMissing(HostError):

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from specagent.client import Client, Refused, Unreachable
-from specagent.sinks import ServerSink, deliver_waiting
+from specagent.sinks import Delivery, ServerSink, deliver_waiting
 from specagent.spool import Spool, decompressed
 from specagent.trial import AttemptDone
 from speccore.errors import ServerError
@@ -223,11 +223,11 @@ def test_what_the_server_will_never_take_is_kept_and_not_in_the_way(
 
 def test_a_server_that_is_down_does_not_end_the_job(spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client) -> None:
     fake_server.faults.append(lambda r: httpx.Response(502, text="<html>bad gateway</html>"))
-    sink = ServerSink(spool, client, done.report.job_id, "secret")
+    sink = ServerSink(spool, Delivery(spool, client), done.report.job_id, "secret", threading.Event())
     sink.attempt(done)
     assert len(spool.waiting()) == 1
     fake_server.faults.clear()
-    sink.finish(threading.Event())
+    assert sink.finish()
     assert spool.waiting() == []
 
 
@@ -236,7 +236,7 @@ def test_a_stop_does_not_wait_for_a_server_that_is_down(spool: Spool, done: Atte
     spool.store(done, "secret")
     stop = threading.Event()
     stop.set()
-    ServerSink(spool, client, done.report.job_id, "secret").finish(stop)
+    assert not ServerSink(spool, Delivery(spool, client), done.report.job_id, "secret", stop).finish()
     assert len(spool.waiting()) == 1
 
 

@@ -19,11 +19,11 @@ from specagent.config import Config, ModelEntry
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
 from specagent.runtimes import Runtime
+from specagent.trial import AttemptDone
 from speccore import engines, measure, records
 from speccore.errors import ModelFileMissing, PlanDiffers
 from speccore.inventory import RuntimeInfo
 from speccore.measurement import value_of
-from speccore.protocol import AttemptReport
 
 from tests.agent.ggufs import make_draft_of_another_vocabulary, make_headless
 
@@ -306,12 +306,13 @@ def test_trials_that_are_done_are_not_run_again(job: Callable) -> None:
 def test_a_sink_that_fails_fails_the_job_with_its_reason(job: Callable) -> None:
     ran = job()
 
-    def full(done: AttemptReport) -> None:
-        raise OSError(28, "No space left on device")
+    def broken(done: AttemptDone) -> None:
+        raise OSError(5, "Input/output error")
 
-    ran.sink.attempt = full
+    ran.sink.attempt = broken
     finished = ran.run()
-    assert (finished.outcome, finished.error.code) == ("failed", "disk_full")
+    assert (finished.outcome, finished.error.code) == ("failed", "host_error")
+    assert "Input/output error" in finished.error.message
 
 
 def test_two_jobs_after_each_other_share_no_port(job: Callable) -> None:
