@@ -82,30 +82,32 @@ def claim_next_job(host: Host, now: datetime, *, on_granted: Callable[[Job, Leas
     has lost the reply or its memory. ``on_granted(job, lease)`` runs in the transaction that grants the lease; if it raises
     a :class:`HostError`, the job fails with it, and so does one whose agent keeps dying.
     """
-    for job in _candidates(host):
+    for job_id, state in _candidates(host):
         try:
-            granted = _grant(job, host, now, on_granted)
+            granted = _grant(job_id, state, host, now, on_granted)
         except HostError as error:
-            fail_job(job.pk, error.body(), now=now, by=host.name)
+            fail_job(job_id, error.body(), now=now, by=host.name)
             continue
         if granted:
             return granted
     return None
 
 
-def _candidates(host: Host) -> list[Job]:
-    jobs = Job.objects.filter(host=host).select_related("experiment", "runtime", "target")
-    queued = jobs.filter(state=JobState.QUEUED.value, pause_requested_at=None).order_by("queued_at")
-    return [*jobs.filter(state__in=[s.value for s in HELD]), *queued]
+def _candidates(host: Host) -> list[tuple[UUID, str]]:
+    """Jobs with their states: those that the host holds, then those that are queued on it, oldest first."""
+    states = [JobState.QUEUED.value, *(s.value for s in HELD)]
+    jobs = Job.objects.filter(host=host, state__in=states).exclude(state=JobState.QUEUED.value, pause_requested_at__isnull=False)
+    found = list(jobs.order_by("queued_at", "id").values_list("pk", "state"))
+    return sorted(found, key=lambda job: job[1] == JobState.QUEUED)
 
 
-def _grant(job: Job, host: Host, now: datetime, on_granted: Callable[[Job, Lease], None]) -> Claim | None:
+def _grant(job_id: UUID, state: str, host: Host, now: datetime, on_granted: Callable[[Job, Lease], None]) -> Claim | None:
     with transaction.atomic():
         # The host's lock orders this with its revocation and draining, the job's with other polls: who comes second finds
         # the job claimed and gets a newer lease.
         here = Host.objects.select_for_update(no_key=True).filter(pk=host.pk, revoked_at=None).first()
-        locked = Job.objects.select_for_update(of=("self",)).select_related("experiment", "runtime", "target").filter(pk=job.pk).first()
-        if here is None or locked is None or locked.host_id != host.pk or locked.state != job.state:
+        locked = Job.objects.select_for_update(of=("self",)).select_related("experiment", "runtime", "target").filter(pk=job_id).first()
+        if here is None or locked is None or locked.host_id != host.pk or locked.state != state:
             return None
         if locked.state == JobState.QUEUED:
             if here.drain_requested_at or locked.pause_requested_at:
