@@ -35,7 +35,7 @@ from specweb.experiments.services.jobs import is_newest
 from specweb.experiments.services.polling import Pace, poll
 from specweb.experiments.text import storable
 from specweb.results.models import Blob
-from specweb.results.partials import offset_of, part_of, receive_part
+from specweb.results.partials import forget_parts, offset_of, part_of, receive_part
 from specweb.results.services.blocks import take_stock
 from specweb.results.services.reports import report_attempt
 from specweb.results.store import held_blob, store_blob
@@ -127,7 +127,9 @@ class BlobView(AgentView):
             return _stored(known, 200)
         # The body is read below the framework's parsers, in pieces; WSGI bounds it by Content-Length.
         if part is None:
-            return _stored(store_blob(sha256, request._request, host.team, zstd=zstd, max_bytes=limit), 201)
+            blob = store_blob(sha256, request._request, host.team, zstd=zstd, max_bytes=limit)
+            forget_parts(sha256, host)
+            return _stored(blob, 201)
         kept = receive_part(sha256, request._request, host, part, zstd=zstd, max_bytes=limit)
         if isinstance(kept, int):
             return Response({"sha256": sha256, "offset": kept}, status=202, headers={"Upload-Offset": str(kept)})

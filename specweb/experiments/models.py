@@ -279,6 +279,10 @@ class JobQuerySet(models.QuerySet["Job"]):
     def visible_to(self, user: Viewer) -> JobQuerySet:
         return self.filter(experiment__in=Experiment.objects.visible_to(user))
 
+    def current(self) -> JobQuerySet:
+        """Without the jobs in whose place a retry stands."""
+        return self.filter(retry=None)
+
     def held(self) -> JobQuerySet:
         return self.filter(state__in=list(HELD))
 

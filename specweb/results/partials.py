@@ -145,6 +145,11 @@ class _OneAfterTheOther:
         return b""
 
 
+def forget_parts(sha256: str, host: Host) -> None:
+    """The file came whole meanwhile."""
+    _path(sha256, host).unlink(missing_ok=True)
+
+
 def sweep_incoming(now: datetime) -> int:
     """Removes what was begun and not gone on with for a day, of parts and of whole uploads; returns how many files."""
     n = 0

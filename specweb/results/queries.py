@@ -70,6 +70,7 @@ def experiment_report(experiment: Experiment, url: str) -> dict[str, Any]:
     comparisons = (
         Comparison.objects.current()
         .filter(job__experiment=experiment)
+        .exclude(job__retry__state=JobState.PROCESSED.value)  # until then the blocks that a failed job finished are all there is
         .select_related("job__host")
         .order_by("job_id", "point__position", "arm__position")
     )
@@ -81,7 +82,7 @@ def experiment_report(experiment: Experiment, url: str) -> dict[str, Any]:
     return {
         "experiment": str(experiment.pk),
         "url": url,
-        "n_trials": Trial.objects.filter(job__experiment=experiment).count(),
+        "n_trials": Trial.objects.filter(job__in=experiment.jobs.current()).count(),
         "comparisons": [_comparison(c.job.host.name if c.job.host else "", c.parsed) for c in comparisons],
         "evidence": [
             {"trial": trial, "attempt": str(attempt), "file": name, "sha256": sha256, "bytes": n_bytes}

@@ -12,10 +12,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import zstandard
 from django.conf import settings
 from django.db import connection
+from specagent.client import Client as AgentClient
+from specagent.client import Unreachable
 from speccore.protocol import JobOffer
 
 from specweb.experiments.models import Host
@@ -23,7 +26,7 @@ from specweb.experiments.services.hosts import create_host
 from specweb.experiments.services.submission import submit
 from specweb.results import partials
 from specweb.results.models import Blob
-from specweb.results.partials import BadRange, Part, WrongOffset, offset_of, receive_part, sweep_incoming
+from specweb.results.partials import PART_BYTES, BadRange, Part, WrongOffset, offset_of, receive_part, sweep_incoming
 from tests.worlds import Agent, World, dispatch, make_world, report, spec
 
 CONTENT = random.Random(1).randbytes(50_000)
@@ -98,6 +101,12 @@ def test_goes_on_under_the_next_lease(world: World, offer: JobOffer) -> None:
     renewed = world.agent.offer()
     assert world.agent.head(DIGEST, renewed.lease_token).headers["Upload-Offset"] == str(STEP)
     assert [put(world.agent, renewed.lease_token, *p).status_code for p in PARTS[1:]] == [202, 201]
+
+
+def test_a_whole_file_ends_what_was_begun_in_parts(world: World, offer: JobOffer) -> None:
+    put(world.agent, offer.lease_token, *PARTS[0])
+    assert world.agent.put(CONTENT, offer.lease_token).status_code == 201
+    assert incoming() == []
 
 
 def test_another_hash_drops_all_parts(world: World, offer: JobOffer) -> None:
@@ -243,3 +252,39 @@ def test_what_was_forgotten_for_a_day_is_swept(host: Host) -> None:
     assert sweep_incoming(datetime.now(UTC)) == 2
     assert [p.name for p in incoming()] == [f"{DIGEST}.partial"]
     assert sweep_incoming(datetime.now(UTC) + timedelta(hours=25)) == 1
+
+
+class CutLine(httpx.HTTPTransport):
+    """Carries so many uploads, and then none."""
+
+    def __init__(self, n_uploads: int) -> None:
+        super().__init__()
+        self.n_left = n_uploads
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT":
+            self.n_left -= 1
+            if self.n_left < 0:
+                raise httpx.WriteError("the line is cut", request=request)
+        return super().handle_request(request)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_agents_own_client_goes_on_after_a_cut(servers: None, live_server: Any, tmp_path: Path) -> None:
+    world = make_world()
+    offer = claimed(world)
+    content = random.Random(2).randbytes(20 * 1024**2)  # can't be compressed, so it takes three parts
+    digest, path = hashlib.sha256(content).hexdigest(), tmp_path / "log.zst"
+    path.write_bytes(zstandard.ZstdCompressor().compress(content))
+    lease = (offer.job_id, offer.lease_token)
+    cut = AgentClient(live_server.url, world.token, transport=CutLine(2), sleep=lambda s: None)
+    with pytest.raises(Unreachable):
+        cut.put_blob(digest, path, *lease)
+    client = AgentClient(live_server.url, world.token)
+    there = client.blob_offset(digest, *lease)
+    assert there == 2 * PART_BYTES
+    client.put_blob(digest, path, *lease, offset=there)
+    assert client.blob_offset(digest, *lease) is None
+    assert (Blob.objects.get().bytes, incoming()) == (len(content), [])
+    for opened in (cut, client):
+        opened.close()

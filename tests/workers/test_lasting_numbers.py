@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -16,10 +17,11 @@ from django.utils import timezone
 from speccore.protocol import JobOffer
 
 from specweb.experiments.models import Host, Job
+from specweb.experiments.services.jobs import retry_job
 from specweb.experiments.services.silence import Limits, expire_silent_jobs
 from specweb.experiments.services.submission import submit
 from specweb.results.models import Analysis, Attempt, Comparison, MeasurementSet, Probe
-from specweb.results.queries import left_to_compare
+from specweb.results.queries import experiment_report, left_to_compare
 from specweb.results.services import comparing
 from specweb.results.services.comparing import compare_job
 from specweb.results.services.parsing import parse_attempt
@@ -220,3 +222,44 @@ def test_polls_and_reports_do_not_wait_for_a_comparison(servers: None, evidence_
     assert results == [True] or compare_job(job.pk, timezone.now())
     assert Job.objects.get().state == "processed"
     assert Comparison.objects.get().speedup == pytest.approx(SPEEDUP, rel=1e-3)
+
+
+@pytest.mark.django_db
+def test_a_retry_that_was_measured_takes_the_place_of_what_failed() -> None:
+    world = make_world()
+    offer = offered(world)
+    for trial in offer.plan.trials:
+        if trial.block < 3:
+            deliver(world, offer, trial.id)
+    world.agent.poll(finished=[{"job_id": offer.job_id, "lease": 1, "outcome": "failed"}])
+    failed = Job.objects.get()
+    assert compare_job(failed.pk, timezone.now())
+
+    def told() -> tuple[int, list[int]]:
+        report = experiment_report(failed.experiment, "")
+        return report["n_trials"], [c["n_blocks"] for c in report["comparisons"]]
+
+    assert told() == (6, [2])
+    retry = retry_job(failed, now=timezone.now(), by="owner")
+    dispatch()
+    assert told() == (6, [2])
+    again = world.agent.offer()
+    for trial in again.plan.trials:
+        deliver(world, again, trial.id)
+    world.agent.poll(finished=[{"job_id": again.job_id, "lease": 1, "outcome": "completed"}])
+    assert compare_job(retry.pk, timezone.now())
+    assert told() == (6, [3])
+
+
+@pytest.mark.django_db
+def test_the_sweep_removes_uploads_that_were_forgotten(evidence_folder: Any) -> None:
+    from workers import tasks
+
+    path = evidence_folder / "incoming" / "a-host" / "x.partial"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"x")
+    tasks.sweep()
+    assert path.exists()
+    os.utime(path, (1, 1))
+    tasks.sweep()
+    assert not path.exists()

@@ -76,7 +76,7 @@ class Command(BaseCommand):
     def _wait(self, experiment: Experiment) -> None:
         told: dict[Any, tuple[str, str]] = {}
         while True:
-            jobs = list(Job.objects.filter(experiment=experiment).select_related("host"))
+            jobs = list(Job.objects.current().filter(experiment=experiment).select_related("host"))
             for job in jobs:
                 if told.get(job.pk) != (job.state, job.reason):
                     told[job.pk] = (job.state, job.reason)
