@@ -10,7 +10,7 @@
     │   ├── PortUnavailable · DiskFull · ModelFileMissing · PlanDiffers
     │   ├── HostLost · HostRevoked · AgentKeepsDying · BlockKeepsTearing
     ├── EngineError          blame "engine": the engine misbehaved
-    │   ├── EngineExitedAtStart · EngineNotHealthy · EngineDied · EngineOutOfMemory
+    │   ├── EngineExitedAtStart · EngineNotHealthy · EngineDied · EngineOutOfMemory (EngineKilledAtStart)
     │   ├── EngineLoadedOther · ProbeFailed · ProbeStalled
     └── ServerError          blame "server": the service refused or broke
         ├── HashMismatch · BlobTooLarge · StaleLease · NotAllowed · NotPossible · ProtocolTooOld
@@ -185,6 +185,12 @@ class EngineDied(EngineError):
 class EngineOutOfMemory(EngineError):
     code = "engine_out_of_memory"
     remedy = "Use a smaller context, fewer slots or a smaller helper model."
+
+
+class EngineKilledAtStart(EngineOutOfMemory):
+    """Signal 9 and no word in the log: most likely the kernel's, for want of memory; anybody else's does not come twice."""
+
+    retry = True
 
 
 class EngineLoadedOther(EngineError):

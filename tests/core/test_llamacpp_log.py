@@ -163,7 +163,7 @@ def test_each_wording_of_no_memory(words: str) -> None:
 
 def test_failures_without_a_known_reason() -> None:
     killed = LLAMA.start_failure("0.00.001.000 I srv: loading\n", -9)
-    assert killed.code == "engine_out_of_memory"
+    assert (killed.code, killed.body().retry) == ("engine_out_of_memory", True)  # only memory kills twice
     assert "signal 9" in killed.message
     silent = LLAMA.start_failure("", -11)
     assert silent.code == "engine_exited_at_start"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ..errors import (
     EngineError,
     EngineExitedAtStart,
+    EngineKilledAtStart,
     EngineNotHealthy,
     EngineOutOfMemory,
     FlagRefused,
@@ -200,7 +201,7 @@ def start_failure(log_text: str, exit_code: int | None) -> SpecWebError:
         return fault.error(f"llama-server did not start: {_plain(line)}", remedy=fault.remedy, line=number, log=line, exit_code=exit_code)
     if exit_code in (-9, 137):
         message = "llama-server was killed by signal 9 while it started, as the kernel does when memory runs out"
-        return EngineOutOfMemory(message, remedy=_MEMORY_REMEDY, exit_code=exit_code)
+        return EngineKilledAtStart(message, remedy=_MEMORY_REMEDY, exit_code=exit_code)
     lines = log_text.splitlines()
     last = (len(lines), lines[-1] if lines else "")
     number, line = next(((i, ln) for i, ln in _telling_lines(log_text) if _ANY_ERROR.search(ln)), last)
