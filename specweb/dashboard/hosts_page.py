@@ -161,7 +161,7 @@ def standing(host: Host, state: str, limits: Limits, *, at_work: bool) -> Standi
         step = "Start its agent there: specweb-agent poll"
         return Standing("Enrolled, and never heard of", "enrolled", host.enrolled_at, step)
     if state == "stalled":
-        step = f"See whether the machine, its network and its agent run. After {lost_after} of silence its job fails as lost."
+        step = f"See whether the machine, its network and its agent run. After {lost_after} of silence a job that it holds fails as lost."
         return Standing("Silent", "offline since", host.last_seen_at, step)
     if state == "lost":
         step = "Start its agent there (specweb-agent poll), or revoke the host if the machine is gone for good."
@@ -222,7 +222,7 @@ def offer(inventory: HostInventory) -> dict[str, Any]:
             ("processor", f"{inventory.cpu_model}, {inventory.n_cores} core{'' if inventory.n_cores == 1 else 's'}"),
             ("memory", formats.byte_size(inventory.memory_bytes)),
             ("threads of an engine", str(inventory.default_threads())),
-            ("started", inventory.boot_id),
+            ("boot", inventory.boot_id),
             ("agent", inventory.agent_version),
         ],
     }
@@ -285,6 +285,7 @@ def troubles(host: Host, attempts: Sequence[Attempt], jobs: Sequence[Job]) -> li
 @dataclass(frozen=True)
 class JobLine:
     name: str
+    short: str  # the experiment's name where the line begins with its question
     href: str
     state: str
     reason: str
@@ -295,7 +296,7 @@ def job_line(job: Job) -> JobLine:
     work = work_of(job)
     assert work is not None
     at = job.ended_at or job.processed_at or job.running_at or job.queued_at or job.created_at
-    return JobLine(work.name, work.href, work.state, job.reason, at)
+    return JobLine(work.name, job.experiment.name if job.experiment.question else "", work.href, work.state, job.reason, at)
 
 
 def counted_states(lines: Sequence[HostLine]) -> list[tuple[str, int]]:

@@ -136,17 +136,18 @@ def progress_of(job: Job, trials: Sequence[Trial], limits: Limits, *, for_team: 
     words = _words(job, trials, running, limits)
     ended = [(t.block, any(a.accepted or (a.counted and a.outcome == "failed") for a in t.attempts.all())) for t in trials]
     blocks = {block for block, _ in ended}
-    live = not job.is_final
-    problem = job.host.problem if live and for_team and job.host and JobState(job.state) in HELD else None
+    live, stopping = not job.is_final, _is_cancelling(job)
+    ailing = for_team and job.host is not None and JobState(job.state) in HELD and not stopping
+    problem = job.host.problem if ailing and job.host else None
     told = job.error or problem
     return Progress(
         state=job.state,
-        page=f"{job.state}{' paused' if job.is_paused else ''}{' cancelling' if _is_cancelling(job) else ''}",
+        page=f"{job.state}{' paused' if job.is_paused else ''}{' cancelling' if stopping else ''}",
         word=words.word,
         headline=words.headline,
         detail=words.detail,
         next_step=words.next_step,
-        note=running.note if running else "",
+        note=running.note if running and not stopping else "",
         since=words.since,
         log_tail=running.log_tail if running else [],
         error=ErrorBody.model_validate(told) if told else None,
@@ -175,16 +176,18 @@ def _words(job: Job, trials: Sequence[Trial], running: Running | None, limits: L
         return _Words(
             "stalled",
             f"{host} is silent",
-            job.reason,
+            "offline",
             f"See whether the machine, its network and its agent run; the job goes on by itself when {host} is back. "
             f"After {formats.long_time(limits.host_lost_after)} of silence it fails as lost and keeps its finished blocks.",
-            job.stalled_at,
+            job.host.last_seen_at if job.host else job.stalled_at,
         )
     if job.is_paused:
         return _paused(job, running, at_work, host)
     if job.state in (JobState.RUNNING, JobState.CLAIMED) and running and running.phase == "waiting for room":
-        return _Words("waiting for room", f"{host} waits for room on its disk", at_work, "It goes on by itself when there is room.")
+        return _Words("waiting for room", f"{host} waits for room on its disk", "", "It goes on by itself when there is room.")
     headline, step = _STATES[job.state]
+    if job.state == JobState.FAILED and named is None:
+        headline = "Failed before a host took it"
     waiting_for = formats.long_time(limits.waiting_for)
     detail = "" if job.error else (at_work if job.state == JobState.RUNNING and at_work else job.reason)
     return _Words(job.state, headline.format(host=host), detail, step.format(host=host, waiting_for=waiting_for))
@@ -211,7 +214,7 @@ _STATES: dict[str, tuple[str, str]] = {
     "running": ("Running on {host}", ""),
     "completed": ("Measured; the evidence is being read", "The comparison appears here by itself."),
     "processed": ("Finished on {host}", ""),
-    "failed": ("Failed", ""),
+    "failed": ("Failed on {host}", ""),
     "cancelled": ("Cancelled", ""),
 }
 

@@ -96,5 +96,5 @@ def host_line(host: Host, now: datetime, limits: Limits) -> HostLine:
         host.last_seen_at,
         hosts_page.state_of(host, now, limits),
         host.takes_no_jobs,
-        str((host.problem or {}).get("message", "")),
+        str((host.problem or {}).get("code", "")),
     )

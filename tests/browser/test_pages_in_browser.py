@@ -2,128 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 
 import pytest
-from django.db import connections
 from django.urls import reverse
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, sync_playwright
-from playwright.sync_api import Error as PlaywrightError
 
 from specweb.experiments.models import Job
-from tests.web import sample
-
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-PASSWORD = "a long enough password"
-WATCH = "addEventListener('securitypolicyviolation', e => console.error('violation', e.violatedDirective, e.blockedURI, e.sample))"
+from tests.browser.visitors import CHROMIUM, in_thread, until, visitor
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(not CHROMIUM, reason="no chromium: apt-get install --no-install-recommends chromium, or set CHROMIUM to its path"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _evidence_folder(settings, tmp_path) -> None:
-    settings.SPECWEB_EVIDENCE_DIR = tmp_path
-
-
-@pytest.fixture
-def people() -> sample.People:
-    return sample.people(PASSWORD)
-
-
-@pytest.fixture
-def run(people) -> sample.Run:
-    return sample.finished(people.team, people.owner, sample.spec(blocks=3))
-
-
-@pytest.fixture
-def running(people) -> sample.Run:
-    host = sample.host_with_inventory(people.team)
-    run = sample.claimed(sample.submitted(people.team, people.owner, sample.spec(blocks=3)), host)
-    sample.play(run, n_trials=2)
-    return run
-
-
-class Visitor:
-    """A logged-in browser that keeps every complaint of the console and every request that leaves the site."""
-
-    def __init__(self, context: BrowserContext, site: str) -> None:
-        self.site, self.complaints = site, []
-        context.add_init_script(WATCH)
-        self.page: Page = context.new_page()
-        self.page.on("console", self._console)
-        self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
-        self.page.on("requestfailed", lambda request: self.complaints.append(f"failed: {request.url}"))
-        self.page.on("request", lambda request: request.url.startswith(site) or self.complaints.append(f"left the site: {request.url}"))
-        self.page.on("response", lambda response: response.status < 400 or self.complaints.append(f"{response.status}: {response.url}"))
-
-    def _console(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(f"{message.type}: {message.text}")
-
-    def log_in(self) -> None:
-        self.go("/login/")
-        self.page.fill("[name=username]", "owner")
-        self.page.fill("[name=password]", PASSWORD)
-        self.page.click("button.button")
-        self.page.wait_for_url(self.site + "/")
-
-    def go(self, path: str) -> None:
-        self.page.goto(self.site + path)
-
-    def sideways(self) -> int:
-        """Pixels by which the page is wider than the window."""
-        return self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-
-
-@contextmanager
-def visitor(site: str, width: int, scheme: str = "light", **options: object) -> Iterator[Visitor]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
-        someone = Visitor(context, site)
-        someone.log_in()
-        yield someone
-        browser.close()
-
-
-def until(page: Page, expression: str, seconds: float = 15) -> None:
-    """Waits for a condition of the page by asking; Playwright's own waiting compiles text, which the content policy forbids."""
-    for _ in range(int(seconds * 10)):
-        with suppress(PlaywrightError):  # a reload took the page away under the question
-            if page.evaluate(expression):
-                return
-        page.wait_for_timeout(100)
-    raise AssertionError(f"never came true: {expression}")
-
-
-def in_thread(work: Callable[[], object]) -> None:
-    """Database work while a browser is open: its event loop owns this thread, where Django refuses to work."""
-
-    def body() -> None:
-        try:
-            work()
-        finally:
-            connections.close_all()
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    thread.join()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])

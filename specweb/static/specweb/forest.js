@@ -85,7 +85,12 @@
     });
   }
 
-  function labels(heads, rows, c, left, narrow) {
+  // Where an interval is withheld, its reason stands in its place and is longer.
+  function widestRange(rows, c) {
+    return Math.min(150, Math.max(74, ...rows.filter((r) => r.estimate).map((r) => Math.ceil(textWidth(r.range, `12.5px ${c.family}`)))));
+  }
+
+  function labels(heads, rows, c, left, narrow, verdictAt) {
     const base = { showarrow: false, yref: "y", yanchor: "middle", align: "left", captureevents: false };
     const atLeft = (text, y, shift, font) => ({ ...base, xref: "paper", x: 0, xanchor: "left", xshift: shift - left, text, y, font });
     const atRight = (text, y, shift, anchor, font) => ({ ...base, xref: "paper", x: 1, xanchor: anchor, xshift: shift, text, y, font });
@@ -105,7 +110,7 @@
       }
       if (!narrow) {
         if (r.estimate) list.push(atRight(plain(r.range), r.y, 66, "left", { color: c.soft, size: 12.5 }));
-        list.push(atRight(`${SHAPES[r.verdict] || ""} ${plain(r.verdict)}`, r.y, 150, "left", { color: c.verdicts[r.verdict_class], size: 13 }));
+        list.push(atRight(`${SHAPES[r.verdict] || ""} ${plain(r.verdict)}`, r.y, verdictAt, "left", { color: c.verdicts[r.verdict_class], size: 13 }));
       }
     }
     return list;
@@ -127,7 +132,7 @@
     const width = Math.floor(place.clientWidth), narrow = width < NARROW_PX, c = colours();
     const { family } = c;
     const longest = Math.max(...rows.map((r) => textWidth(r.arm, `13px ${family}`)));
-    const left = Math.min(Math.ceil(longest) + (narrow ? 14 : 30), Math.floor(width * 0.36)), right = narrow ? 60 : 262;
+    const left = Math.min(Math.ceil(longest) + (narrow ? 14 : 30), Math.floor(width * 0.36)), verdictAt = 76 + widestRange(rows, c), right = narrow ? 60 : verdictAt + 112;
     const span = range(rows), tickvals = ticks(span, width - left - right, narrow ? 36 : 46);
     const layout = {
       width, height: data.height, margin: { l: left, r: right, t: 0, b: data.height - height, pad: 0 }, showlegend: false,
@@ -139,7 +144,7 @@
       },
       yaxis: { range: [height, 0], fixedrange: true, showticklabels: false, showgrid: false, zeroline: false },
       shapes: shapes(heads, c, left, right, width, height),
-      annotations: labels(heads, rows, c, left, narrow),
+      annotations: labels(heads, rows, c, left, narrow, verdictAt),
     };
     return Plotly.react(place, traces(rows, c, narrow), layout, { displayModeBar: false, doubleClick: false, showTips: false, responsive: false });
   }
