@@ -119,13 +119,7 @@ def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink
     measured: list[AttemptMeasurement] = []
     failures: list[compare.TrialFailure] = []
     trials = {t.id: t for t in offer.plan.trials}
-    runs: dict[int, int] = {}
-    for report, _ in sink.done:
-        block = trials[report.trial].block
-        runs[block] = max(runs.get(block, 1), report.block_run)
-    for report, folder in sink.done:
-        if report.block_run < runs[trials[report.trial].block]:
-            continue  # its block was torn apart and run whole once more
+    for report, folder in counted(offer, sink):
         if report.outcome == "ok":
             measured.append(measure.measure_attempt(evidence.read(folder), offer.spec, workloads))
         elif report.error:
@@ -149,6 +143,15 @@ def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink
         compare.JobFacts(noise_floor=None, shares_cores=False, hashes_verified=_hashes_hold(sink), n_hashes=n_hashes),
         workloads=workloads,
     )
+
+
+def counted(offer: JobOffer, sink: FolderSink) -> list[tuple[AttemptReport, Path]]:
+    """The attempts without those of blocks that were torn apart and run whole once more."""
+    block_of = {t.id: t.block for t in offer.plan.trials}
+    last_run: dict[int, int] = {}
+    for report, _ in sink.done:
+        last_run[block_of[report.trial]] = max(last_run.get(block_of[report.trial], 1), report.block_run)
+    return [(report, folder) for report, folder in sink.done if report.block_run == last_run[block_of[report.trial]]]
 
 
 def _hashes_hold(sink: FolderSink) -> bool:

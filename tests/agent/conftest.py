@@ -13,6 +13,7 @@ from specagent.config import Config, ModelEntry, RuntimeEntry
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
 from specagent.sinks import FolderSink
+from speccore.errors import ErrorBody
 from speccore.protocol import Finished, Running
 from speccore.spec import ExperimentSpec
 from speccore.workload import Item, Workload
@@ -85,7 +86,9 @@ class Ran:
         self.workloads = {workload.name: workload}
         self.out = out
         self.said: list[Running] = []
-        self.stop = threading.Event()
+        self.stop, self.rest = threading.Event(), threading.Event()
+        self.tell = lambda running: self.said.append(running)
+        self.problems: list[ErrorBody | None] = []
         self.sink = FolderSink(out)
         self.offer = local.make_offer(spec, host, self.workloads)
         self.host = host
@@ -93,7 +96,7 @@ class Ran:
 
     def run(self) -> Finished:
         job = runner.prepare(self.offer, self.workloads, self.host)
-        self.finished = runner.run_job(job, self.out / "work", self.sink, self.stop, self.said.append)
+        self.finished = runner.run_job(job, self.out / "work", self.sink, self.stop, self.tell, rest=self.rest, ail=self.problems.append)
         return self.finished
 
 

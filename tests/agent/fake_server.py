@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,9 @@ class FakeServer:
         self.token = token
         self.offers: list[JobOffer] = []
         self.cancel: list[str] = []
+        self.pause: list[str] = []
+        self.drain = False
+        self.partials: dict[str, bytes] = {}
         self.inventories: list[InventoryRequest] = []
         self.polls: list[PollRequest] = []
         self.finished: list[Finished] = []
@@ -76,7 +80,17 @@ class FakeServer:
         if self.offers and not poll.running and not send_inventory and not poll.draining:
             offer = self.offers[0]
         cancel = [poll.running.job_id] if poll.running and poll.running.job_id in self.cancel else []
-        reply = PollReply(job=offer, cancel=cancel, acknowledged=acknowledged, send_inventory=send_inventory, poll_after_s=0.1)
+        if self.drain:
+            offer = None
+        reply = PollReply(
+            job=offer,
+            cancel=cancel,
+            pause=self.pause,
+            drain=self.drain,
+            acknowledged=acknowledged,
+            send_inventory=send_inventory,
+            poll_after_s=0.1,
+        )
         return httpx.Response(200, content=reply.model_dump_json(), headers={"Content-Type": "application/json"})
 
     def _inventory(self, request: httpx.Request) -> httpx.Response:
@@ -92,12 +106,27 @@ class FakeServer:
         if not request.headers.get("X-Lease-Token") or not request.headers.get("X-Job"):
             return refusal(403, "not_allowed", "no lease")
         if request.method == "HEAD":
-            return httpx.Response(200 if sha256 in self.blobs else 404)
+            if sha256 in self.blobs:
+                return httpx.Response(200)
+            return httpx.Response(404, headers={"Upload-Offset": str(len(self.partials.get(sha256, b"")))})
         if int(request.headers.get("Content-Length", -1)) != len(request.content):
             return refusal(411, "length_required")  # a body in chunks is not taken
         data = request.content
+        if wanted := request.headers.get("Content-Range"):
+            first, last, total = map(int, re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", wanted).groups())  # type: ignore[union-attr]
+            there = self.partials.get(sha256, b"")
+            if first != len(there) or last - first + 1 != len(data):
+                return refusal(409, "wrong_offset", offset=len(there))
+            data = there + data
+            if len(data) < total:
+                self.partials[sha256] = data
+                return httpx.Response(202, headers={"Upload-Offset": str(len(data))})
+            self.partials.pop(sha256, None)
         if request.headers.get("Content-Encoding") == "zstd":
-            data = zstandard.ZstdDecompressor().stream_reader(data).read()
+            try:
+                data = zstandard.ZstdDecompressor().stream_reader(data).read()
+            except zstandard.ZstdError:
+                return refusal(422, "hash_mismatch", "the body is no zstd")
         if hashlib.sha256(data).hexdigest() != sha256:
             return refusal(422, "hash_mismatch", "the bytes have another hash")
         existed = sha256 in self.blobs

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
+from specagent import client as client_module
 from specagent.client import Client, Refused, Unreachable
 from specagent.sinks import Delivery, ServerSink, deliver_waiting
 from specagent.spool import Spool, decompressed
@@ -278,3 +281,105 @@ def test_a_workload_that_is_another_one_is_refused(fake_server: FakeServer, clie
 def test_a_report_is_what_the_contract_says(done: AttemptDone) -> None:
     again = AttemptReport.model_validate(json.loads(done.report.model_dump_json()))
     assert again == done.report
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(client_module, "PART_BYTES", 64)
+    return 64
+
+
+def ranges(fake_server: FakeServer) -> list[str]:
+    """Every Content-Range that is sent from now on."""
+    seen: list[str] = []
+    fake_server.faults.append(lambda r: seen.append(r.headers["Content-Range"]) if "Content-Range" in r.headers else None)
+    return seen
+
+
+def test_a_large_file_goes_in_parts(spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client, small_parts: int) -> None:
+    files, sent = raw(done), ranges(fake_server)
+    spooled = spool.store(done, "secret")
+    sizes = [spooled.blob(ref).stat().st_size for ref in spooled.report.evidence]
+    assert deliver_waiting(spool, client) == 1
+    assert fake_server.blobs == files
+    assert len(sent) == sum(-(-size // small_parts) for size in sizes if size > small_parts)
+
+
+def test_a_killed_agent_goes_on_with_its_upload(
+    spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client, small_parts: int
+) -> None:
+    """What the first agent sent before it was killed is not sent again by the next."""
+    files, sent = raw(done), ranges(fake_server)
+    spooled = spool.store(done, "secret")
+    largest = max(spooled.report.evidence, key=lambda ref: spooled.blob(ref).stat().st_size)
+    encoded = spooled.blob(largest).read_bytes()
+    n_there = len(encoded) // 2 // small_parts * small_parts
+    assert n_there > small_parts
+    fake_server.partials[largest.sha256] = encoded[:n_there]
+    assert deliver_waiting(spool, client) == 1
+    assert fake_server.blobs == files
+    assert f"bytes {n_there}-{n_there + small_parts - 1}/{len(encoded)}" in sent
+    assert not any(r.startswith("bytes 0-") and r.endswith(f"/{len(encoded)}") for r in sent)
+
+
+def test_a_part_whose_reply_was_lost_is_not_added_twice(
+    spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client, small_parts: int
+) -> None:
+    files = raw(done)
+    lost: list[str] = []
+
+    def lose_one_reply(request: httpx.Request) -> None:
+        if request.headers.get("Content-Range", "").startswith("bytes 64-") and not lost:
+            lost.append(request.url.path)
+            fake_server._blobs(request, request.url.path.rsplit("/", 1)[1])
+            raise httpx.ReadError("connection reset", request=request)
+
+    fake_server.faults.append(lose_one_reply)
+    spool.store(done, "secret")
+    assert deliver_waiting(spool, client) == 1
+    assert lost
+    assert fake_server.blobs == files
+
+
+def test_parts_that_came_to_another_file_are_sent_anew(
+    spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client, small_parts: int
+) -> None:
+    files = raw(done)
+    spooled = spool.store(done, "secret")
+    for ref in spooled.report.evidence:
+        if spooled.blob(ref).stat().st_size > small_parts:
+            fake_server.partials[ref.sha256] = b"x" * small_parts
+    # one that is longer than what there is to send can't be gone on with at all
+    fake_server.partials[spooled.report.evidence[0].sha256] = b"x" * 10_000_000
+    assert deliver_waiting(spool, client) == 1
+    assert fake_server.blobs == files
+
+
+def test_the_order_of_delivery_follows_no_clock(spool: Spool, done: AttemptDone, tmp_path: Path) -> None:
+    for i, day in enumerate((5, 1, 9)):
+        folder = tmp_path / f"copy-{i}"
+        shutil.copytree(done.folder, folder)
+        report = done.report.model_copy(update={"attempt_id": f"a{i}", "ended_at": done.report.ended_at.replace(day=day)})
+        spool.store(AttemptDone(report, folder), "secret")
+    assert [w.report.attempt_id for w in spool.waiting()] == ["a0", "a1", "a2"]
+
+
+def test_a_stop_leaves_a_server_that_hangs(spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client) -> None:
+    hangs, stop = threading.Event(), threading.Event()
+    fake_server.faults.append(lambda r: refusal(503, "busy") if hangs.wait(20) else None)
+    spool.store(done, "secret")
+    sink = ServerSink(spool, Delivery(spool, client), done.report.job_id, "secret", stop)
+    threading.Timer(0.2, stop.set).start()
+    began = time.monotonic()
+    assert not sink.finish()
+    assert time.monotonic() - began < 2
+    hangs.set()
+
+
+def test_a_server_that_is_away_costs_no_time_between_trials(
+    spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client
+) -> None:
+    sink = ServerSink(spool, Delivery(spool, client), done.report.job_id, "secret", threading.Event(), lambda: True)
+    sink.attempt(done)
+    assert fake_server.requests == []
+    assert len(spool.waiting()) == 1
