@@ -90,7 +90,9 @@ def wait_ready(engine: Engine, dialect: ModuleType, port: int, log: Path, timeou
                 last = f"/health answers 200, /props answers {status}"
                 if status != 503:  # 503: the model is still being loaded
                     check_listener(engine, port)
-                    return _props(status, text)
+                    if not _has_gone(engine):
+                        return _props(status, text)
+                    continue
         except (OSError, http.client.HTTPException) as error:
             last = f"no answer: {error}"
         if time.monotonic() > deadline:
@@ -98,6 +100,12 @@ def wait_ready(engine: Engine, dialect: ModuleType, port: int, log: Path, timeou
                 f"the engine did not become healthy within {timeout_s:g} s ({last})", start_timeout_s=timeout_s, log_tail=log_tail(log)
             )
         stop.wait(_INTERVAL_S)
+
+
+def _has_gone(engine: Engine) -> bool:
+    """Its end is told a moment later than it happens."""
+    gone = os.path.isdir("/proc") and not os.path.isdir(f"/proc/{engine.pid}")
+    return engine.ended(timeout_s=2.0 if gone else 0.0) is not None
 
 
 def _props(status: int, text: str) -> dict[str, Any]:

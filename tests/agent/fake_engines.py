@@ -73,12 +73,29 @@ HEALTHY_TOO_EARLY = f"""{_HTTP}
 #: Healthy at once, and another model than asked for.
 HEALTHY_WITH_ANOTHER_MODEL = HEALTHY_TOO_EARLY.replace('"model_path": model', '"model_path": "/other.gguf"')
 
-#: Accepts everything and answers nothing once it is probed.
+#: Loads quickly, and answers no request for text.
 HANGS = f"""{_HTTP}
-    def get(self, path):
-        if path == "/metrics": time.sleep(600)
-        self.answer(200, PROPS)
+    def get(self, path): self.answer(200, PROPS)
     def post(self, path): time.sleep(600)
+{_SERVE}"""
+
+_ANSWER = """
+    def get(self, path): self.answer(200, PROPS)
+    def post(self, path):
+        final = {"content": "", "stop": True, "stop_type": "limit", "tokens": [], "tokens_predicted": 1, "timings": {"predicted_n": 1}}
+        lines = "".join(f"data: {json.dumps(e)}\\n\\n" for e in ({"content": "1", "tokens": [1], "tokens_predicted": 1}, final)).encode()
+        self.send_response(200); self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Content-Length", str(len(lines))); self.end_headers(); self.wfile.write(lines)
+"""
+
+#: Answers, until it is asked for its counters.
+HANGS_AFTER_WARM_UP = f"""{_HTTP}{_ANSWER.replace("self.answer(200, PROPS)", "time.sleep(600) if path == '/metrics' else self.answer(200, PROPS)")}
+{_SERVE}"""
+
+#: Answers all, and hears no TERM.
+STOPS_SLOWLY = f"""{_HTTP}{_ANSWER}
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 {_SERVE}"""
 
 
