@@ -115,6 +115,7 @@ class Progress:
     n_whole: int  # blocks of which every trial has ended
     n_blocks: int
     live: bool  # something will change by itself
+    for_team: bool
 
     @property
     def share(self) -> int:
@@ -147,7 +148,7 @@ def progress_of(job: Job, trials: Sequence[Trial], limits: Limits, *, for_team: 
         headline=words.headline,
         detail=words.detail,
         next_step=words.next_step,
-        note=running.note if running and not stopping else "",
+        note=running.note if running and not stopping and words.word != "paused" else "",
         since=words.since,
         log_tail=running.log_tail if running else [],
         error=ErrorBody.model_validate(told) if told else None,
@@ -156,6 +157,7 @@ def progress_of(job: Job, trials: Sequence[Trial], limits: Limits, *, for_team: 
         n_whole=len(blocks - {block for block, whole in ended if not whole}),
         n_blocks=len(blocks),
         live=live,
+        for_team=for_team,
     )
 
 
@@ -284,5 +286,5 @@ def incomplete(progress: Progress, *, answered: bool) -> str:
         return "Nothing was measured before it ended."
     so_far = f"{progress.n_whole} of {progress.n_blocks} blocks are whole, {progress.n_done} of {progress.n_trials} trials are done. "
     if answered:
-        return f"Incomplete: {so_far}The answers below rest on these alone; the table’s last column says on how many blocks each."
+        return f"Incomplete: {so_far}The answers below rest on these alone; the table’s column “blocks” says on how many each rests."
     return f"Incomplete: {so_far}What they say is being worked out; load the page again in a moment."

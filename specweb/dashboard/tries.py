@@ -22,10 +22,10 @@ def fate_of(attempt: Attempt, tries: Sequence[Attempt]) -> Fate:
         return Fate("accepted")
     if attempt.void_reason:
         return Fate("void", attempt.void_reason)
-    if not attempt.counted:
-        return Fate("late", _why_late(attempt, tries))
     if attempt.outcome == "cancelled":
         return Fate("cancelled", "it was stopped before its end")
+    if not attempt.counted:
+        return Fate("late", _why_late(attempt, tries))
     return Fate("failed", str((attempt.error or {}).get("message") or "it named no reason"))
 
 

@@ -133,6 +133,22 @@ def test_what_its_reader_opened_stays_open_while_progress_comes(live_server, run
         assert someone.complaints == []
 
 
+def test_moments_that_come_later_are_in_the_viewer_s_zone_too(live_server, running):
+    request_pause(running.job, now=now(), by="mate")
+    tell(running)
+    with visitor(live_server.url, 1280, timezone_id="Asia/Kathmandu") as someone:
+        page = someone.page
+        someone.go(reverse("experiment", args=[running.experiment.id]))
+        page.evaluate("window.stayed = true")
+        at_first = page.inner_text("#progress .state time")
+        assert "UTC" not in at_first
+        in_thread(lambda: tell(running, log_tail=["the newest line"]))
+        until(page, "document.querySelector('#log-tail pre').textContent.includes('the newest line')")
+        assert page.evaluate("window.stayed")
+        assert page.inner_text("#progress .state time") == at_first
+        assert someone.complaints == []
+
+
 def test_somebody_else_s_pause_brings_the_page_with_its_buttons(live_server, running):
     with visitor(live_server.url, 1280) as someone:
         page = someone.page

@@ -362,6 +362,23 @@ def test_void_and_late_attempts_say_why_they_do_not_count(people, run):
     assert 'class="pill late">late' in shown
 
 
+def test_an_attempt_that_was_stopped_is_no_late_one(people, run):
+    stopped = run.attempts[-1]
+    Attempt.objects.filter(pk=stopped.pk).update(outcome="cancelled", accepted=False, counted=False)
+    Lease.objects.update(released_at=sample.START)
+    page = page_of(people.mate, run.job)
+    assert "it was stopped before its end" in page
+    assert "it came after lease" not in page
+
+
+def test_the_way_to_the_hosts_is_for_the_team(people, run):
+    run.experiment.visibility = Visibility.PUBLIC
+    run.experiment.save()
+    link = f'href="{reverse("host", args=[run.lease.host_id])}"'
+    assert link in page_of(people.mate, run.job)
+    assert link not in page_of(people.stranger, run.job)
+
+
 # --- hosts ---
 
 

@@ -20,6 +20,7 @@
         const open = [...place.querySelectorAll("details[open][id]")].map((e) => e.id);
         place.innerHTML = fragment;
         for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+        place.dispatchEvent(new CustomEvent("specweb:shown", { bubbles: true }));
       } else if (answer.status === 404) {
         return;
       }
