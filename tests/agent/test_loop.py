@@ -12,6 +12,7 @@ import httpx
 import psutil
 import pytest
 from specagent import local
+from specagent import loop as loop_module
 from specagent.client import Client
 from specagent.inventory import Host
 from specagent.loop import Loop
@@ -207,3 +208,132 @@ def test_heartbeats_tell_what_is_done(fake_server: FakeServer, loop: Callable, o
     assert told
     assert {r.job_id for r in told} == {job.job_id}
     assert any(r.trial and r.attempt for r in told)
+
+
+def test_a_job_rests_between_trials_while_the_server_says_so(fake_server: FakeServer, loop: Callable, offer: Callable) -> None:
+    job = offer(**LONG)
+    fake_server.offers.append(job)
+    fake_server.pause.append(job.job_id)
+    paused = lambda: [p for p in fake_server.polls if p.running and p.running.phase == "paused"]  # noqa: E731
+    n_reports: list[int] = []
+
+    def resume() -> None:
+        n_reports.append(len(fake_server.reports))
+        fake_server.pause.clear()
+
+    thread = when(lambda: len(paused()) >= 3, resume)
+    assert loop().run()[0] == 0
+    thread.join()
+    assert n_reports[0] <= 1  # the trial that ran when the word came, and no other
+    assert paused()[0].running.lease == 1
+    assert len(fake_server.reports) == len(job.plan.trials)
+    assert fake_server.finished[-1].outcome == "completed"
+
+
+def seconds_to_cancel(fake_server: FakeServer, agent: Loop, job_id: str, phase: str) -> float:
+    """From the word on the server to the agent's last word there."""
+    asked: list[float] = []
+
+    def cancel() -> None:
+        asked.append(time.monotonic())
+        fake_server.cancel.append(job_id)
+
+    def end(request: httpx.Request) -> None:
+        if b'"cancelled"' in request.content and len(asked) == 1:
+            asked.append(time.monotonic())
+
+    fake_server.faults.append(end)
+    thread = when(lambda: any(p.running and p.running.phase == phase for p in fake_server.polls), cancel)
+    assert agent.run()[0] == 0
+    thread.join()
+    assert [f.outcome for f in fake_server.finished] == ["cancelled"]
+    assert engines() == []
+    return asked[1] - asked[0]
+
+
+def test_a_cancel_takes_less_than_five_seconds(fake_server: FakeServer, loop: Callable, offer: Callable) -> None:
+    job = offer(**LONG)
+    fake_server.offers.append(job)
+    assert seconds_to_cancel(fake_server, loop(), job.job_id, "probing") < 5
+
+
+def test_a_cancel_of_a_paused_job(fake_server: FakeServer, loop: Callable, offer: Callable) -> None:
+    job = offer(**LONG)
+    fake_server.offers.append(job)
+    fake_server.pause.append(job.job_id)
+    assert seconds_to_cancel(fake_server, loop(), job.job_id, "paused") < 5
+
+
+def test_a_cancel_while_the_upload_hangs(fake_server: FakeServer, loop: Callable, offer: Callable) -> None:
+    """The server takes polls and no files; what waits stays in the spool and goes out when it takes them again."""
+    job = offer()
+    fake_server.offers.append(job)
+    fake_server.faults.append(lambda r: httpx.Response(503, text="busy") if "/blobs/" in r.url.path and not fake_server.finished else None)
+    assert seconds_to_cancel(fake_server, loop(), job.job_id, "uploading") < 5
+    assert {r.trial for r in fake_server.reports.values()} <= {t.id for t in job.plan.trials}
+
+
+def test_a_long_outage_while_measuring_costs_nothing(fake_server: FakeServer, loop: Callable, offer: Callable) -> None:
+    """From the first trial on nothing reaches the server, until all is measured."""
+    job = offer(**LONG)
+    fake_server.offers.append(job)
+    agent = loop()
+    measured = lambda: len(agent._spool.waiting()) == len(job.plan.trials)  # noqa: E731
+    back: list[bool] = []
+
+    def away(request: httpx.Request) -> None:
+        if fake_server.polls and fake_server.polls[-1].running and not back:
+            if measured():
+                back.append(True)
+            else:
+                raise httpx.ConnectError("away", request=request)
+
+    fake_server.faults.append(away)
+    assert agent.run()[0] == 0
+    assert back
+    reports = list(fake_server.reports.values())
+    assert sorted(r.trial for r in reports) == sorted(t.id for t in job.plan.trials)
+    assert {(r.lease, r.outcome, r.block_run, r.n) for r in reports} == {(1, "ok", 1, 1)}
+    assert [f.outcome for f in fake_server.finished] == ["completed"]
+
+
+def test_results_that_take_long_to_deliver_keep_their_lease_and_the_host_alive(
+    fake_server: FakeServer, loop: Callable, job: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that was started anew has results of an earlier lease; it polls as their holder until they are there."""
+    monkeypatch.setattr(loop_module, "_DELIVER_FIRST_S", 0.1)
+    ran = job()
+    spool = Spool(tmp_path / "state" / "spool")
+    ran.sink.attempt = lambda done: spool.store(done, "lease-secret")
+    ran.run()
+    late = lambda: [p for p in fake_server.polls if p.running and p.running.phase == "uploading"]  # noqa: E731
+    fake_server.faults.append(lambda r: httpx.Response(503, text="busy") if "/blobs/" in r.url.path and len(late()) < 2 else None)
+    assert loop().run()[0] == 0
+    assert len(fake_server.reports) == 2
+    assert {(p.running.job_id, p.running.lease) for p in late()} == {(ran.offer.job_id, ran.offer.lease)}
+    assert "on their way" in late()[0].running.note
+
+
+def test_heartbeats_show_the_end_of_the_log(fake_server: FakeServer, loop: Callable, offer: Callable) -> None:
+    fake_server.offers.append(offer(**LONG))
+    loop().run()
+    tails = [p.running.log_tail for p in fake_server.polls if p.running and p.running.phase == "probing"]
+    assert any(tails)
+    assert all(len(tail) <= 20 and all(len(line) <= 300 for line in tail) for tail in tails)
+
+
+def test_a_drained_host_finishes_its_job_and_takes_no_other(fake_server: FakeServer, loop: Callable, offer: Callable) -> None:
+    first, second = offer(), offer()
+    fake_server.offers += [first, second]
+    agent = loop(once=False)
+
+    def drain_at_work(request: httpx.Request) -> None:
+        if fake_server.polls and fake_server.polls[-1].running:
+            fake_server.drain = True
+
+    fake_server.faults.append(drain_at_work)
+    thread = when(lambda: len([p for p in fake_server.polls if not p.running and not p.finished]) >= 4, agent.quit)
+    assert agent.run()[0] == 0
+    thread.join()
+    assert [f.job_id for f in fake_server.finished] == [first.job_id]
+    assert {r.job_id for r in fake_server.reports.values()} == {first.job_id}

@@ -14,6 +14,7 @@ from specagent.machine import (
     PollIn,
     Quit,
     QuitAsked,
+    RestJob,
     SendInventory,
     StartJob,
     State,
@@ -175,3 +176,27 @@ def test_a_step_never_changes_the_state_it_was_given() -> None:
     state = replace(WORKING, finished=(COMPLETED,))
     step(state, polled(cancel=["j1"], acknowledged=["j1"]))
     assert state == replace(WORKING, finished=(COMPLETED,))
+
+
+def test_a_pause_is_told_once_and_ends_when_the_job_is_no_longer_named() -> None:
+    state, effects = step(WORKING, polled(pause=["j1"]))
+    assert effects[0] == RestJob("j1", resting=True)
+    state, effects = step(state, polled(pause=["j1"]))
+    assert not any(isinstance(e, RestJob) for e in effects)
+    state, effects = step(state, polled(pause=["other"]))
+    assert effects[0] == RestJob("j1", resting=False)
+    assert state == WORKING
+
+
+def test_a_paused_job_can_be_cancelled() -> None:
+    state, _ = step(WORKING, polled(pause=["j1"]))
+    state, effects = step(state, polled(pause=["j1"], cancel=["j1"]))
+    assert effects[0] == StopJob("j1")
+
+
+def test_while_earlier_results_are_on_their_way_no_job_begins_and_once_does_not_quit() -> None:
+    state, effects = step(State(once=True), Polled(PollReply(job=OFFER), delivering=True))
+    assert state.job is None
+    assert effects == [PollIn(2)]
+    state, effects = step(state, Polled(PollReply(job=OFFER)))
+    assert effects[0] == StartJob(OFFER)
