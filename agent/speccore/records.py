@@ -2,7 +2,7 @@
 
 | file                | kind     | content |
 |---------------------|----------|---------|
-| ``server.log``      | log      | stdout and stderr of the engine, as written |
+| ``server.log``      | log      | stdout and stderr of the engine, as written; of more than 64 MiB the middle is left out, and a line says so |
 | ``launch.json``     | launch   | :class:`Launch` |
 | ``manifest.json``   | manifest | :class:`Manifest` |
 | ``records.jsonl``   | records  | one :class:`StreamRecord` a line, warm-up first |

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +14,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from specagent import local
+from specagent import local, processes
 from specagent import loop as loop_module
 from specagent.client import Client
 from specagent.inventory import Host
@@ -337,3 +340,14 @@ def test_a_drained_host_finishes_its_job_and_takes_no_other(fake_server: FakeSer
     thread.join()
     assert [f.job_id for f in fake_server.finished] == [first.job_id]
     assert {r.job_id for r in fake_server.reports.values()} == {first.job_id}
+
+
+def test_a_start_ends_what_an_earlier_agent_left_running(loop: Callable, host: Host) -> None:
+    left = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    assert host.engine_records
+    host.engine_records.mkdir(parents=True)
+    record = {"attempt": "", "boot_id": processes.boot_id(), "agent": [1, 1], "engine": [left.pid, processes.start_time(left.pid)]}
+    (host.engine_records / "attempt.json").write_text(json.dumps(record))
+    assert loop().run()[0] == 0
+    assert left.wait(5) == -signal.SIGKILL
+    assert list(host.engine_records.iterdir()) == []
