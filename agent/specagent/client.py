@@ -121,24 +121,25 @@ class Client:
         url = f"blobs/{sha256}"
         headers = {**_lease(job_id, lease_token), "Content-Encoding": "zstd", "Content-Type": "application/octet-stream"}
         size = path.stat().st_size
-        if (
-            size <= PART_BYTES and offset == 0
-        ) or offset >= size:  # what lies there is longer: of another file, so it can't be gone on with
-            self._retried(lambda: self._once("PUT", url, headers=headers, content=path.read_bytes()))
-            return
         n_corrections = 0
-        while offset < size:
+        while offset < size and (offset or size > PART_BYTES):
             part = _part(path, offset)
             ranged = {**headers, "Content-Range": f"bytes {offset}-{offset + len(part) - 1}/{size}"}
             try:
                 self._retried(partial(self._once, "PUT", url, headers=ranged, content=part))
                 offset += len(part)
+                if offset == size:
+                    return
             except Refused as refused:
                 there = refused.error.details.get("offset")
                 n_corrections += 1
-                if refused.error.code != "wrong_offset" or not isinstance(there, int) or there >= size or n_corrections > _TRIES:
+                if refused.error.code != "wrong_offset" or not isinstance(there, int):
                     raise
+                if n_corrections > _TRIES:
+                    raise ServerError(f"the upload of {sha256[:12]} finds another offset each time: {refused.message}") from refused
                 offset = there  # the reply to a part was lost, or the server threw away what it had
+        # small; or what the server has is longer, and so of another file that can't be gone on with
+        self._retried(lambda: self._once("PUT", url, headers=headers, content=path.read_bytes()))
 
     def report(self, report: AttemptReport, lease_token: str) -> ReportReply:
         """A reply with ``missing`` asks for these blobs first."""

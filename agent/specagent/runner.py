@@ -118,8 +118,9 @@ class _JobRun:
     def run(self) -> Finished:
         offer = self._job.offer
         while not self._stop.is_set():
-            self._pause()
-            self._room.wait()
+            if self._blocks.left():
+                self._pause()
+                self._room.wait()
             left = self._blocks.left()
             if not left:
                 return _word_on(self._job, self._blocks.outcomes)

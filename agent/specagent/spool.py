@@ -20,6 +20,7 @@ from .trial import AttemptDone
 
 log = logging.getLogger(__name__)
 
+_KEPT_UNFINISHED = 20  # attempts; older ones would fill the disk in the end
 _LEVEL = 6
 _REPORT, _LEASE = "report.json", "lease.json"
 
@@ -57,6 +58,8 @@ class Spool:
             for folder in sorted(self.work.iterdir()):
                 aside.mkdir(exist_ok=True)
                 moved.append(Path(shutil.move(folder, aside / folder.name)))
+            for folder in sorted(aside.iterdir() if aside.exists() else [], key=lambda f: f.stat().st_mtime)[:-_KEPT_UNFINISHED]:
+                shutil.rmtree(folder)
         except OSError as error:  # where it lies it is in nobody's way either
             log.warning("unfinished work stays in %s: %s", self.work, error.strerror)
         return moved

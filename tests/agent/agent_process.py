@@ -7,7 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
-from specagent import local, runner
+from specagent import local, processes, runner
 from specagent.config import Config
 from specagent.filecache import FileCache
 from specagent.inventory import take_inventory
@@ -22,6 +22,8 @@ from tests.agent.fake_engines import fake_engine
 
 def main(order_file: str) -> None:
     order = json.loads(Path(order_file).read_text())
+    if not order["cgroup"]:
+        processes.cgroup_parent = lambda: ""
     config = Config.model_validate(order["config"])
     host = take_inventory(config, FileCache(config.state_dir / "files.json"))
     host = fake_engine("in-a-process", order["program"], Path(order["folder"]), host)

@@ -149,6 +149,13 @@ def test_a_job_whose_machine_slept_runs_the_block_anew_and_counts_one_run(job: C
     assert analysis is not None
 
 
+def test_a_job_with_nothing_left_ends_though_it_shall_rest(job: Callable) -> None:
+    ran = job()
+    ran.offer = ran.offer.model_copy(update={"done_trials": [t.id for t in ran.offer.plan.trials]})
+    ran.rest.set()
+    assert ran.run().outcome == "completed"
+
+
 def test_a_job_rests_between_trials_and_goes_on(job: Callable) -> None:
     ran = job()
     real_take, n_rests = ran.sink.attempt, []

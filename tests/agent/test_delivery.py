@@ -101,6 +101,14 @@ def test_unfinished_work_is_put_aside_and_kept(spool: Spool) -> None:
     assert spool.waiting() == []
 
 
+def test_unfinished_work_does_not_pile_up(spool: Spool, tmp_path: Path) -> None:
+    for i in range(30):
+        (spool.work / f"half-{i:02}").mkdir()
+        os.utime(spool.work / f"half-{i:02}", (i, i))
+        spool.put_unfinished_aside()
+    assert [f.name for f in sorted((tmp_path / "spool" / "unfinished").iterdir())] == [f"half-{i}" for i in range(10, 30)]
+
+
 def test_attempts_are_counted_over_restarts(tmp_path: Path) -> None:
     assert [Spool(tmp_path).next_attempt("j", "b1-off") for _ in range(2)] == [1, 2]
     assert Spool(tmp_path).next_attempt("j", "b1-other") == 1

@@ -41,13 +41,14 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 20) 
 class AgentProcess:
     """An agent of its own with an engine that forks two children; ``pids()`` are all that it may leave behind."""
 
-    def __init__(self, folder: Path, config: Config, workload: Workload, program: str = FORKS_CHILDREN) -> None:
+    def __init__(self, folder: Path, config: Config, workload: Workload, program: str = FORKS_CHILDREN, *, cgroup: bool = True) -> None:
         self.folder, self._children = folder, folder / "children"
         spec = make_spec(points=[{"workload": "numbers", "max_tokens": 400, "probes": 4}])
         self._order = {
             "config": config.model_dump(mode="json"),
             "program": program,
             "folder": str(folder),
+            "cgroup": cgroup,
             "spec": spec.model_dump(mode="json"),
             "workload": workload.model_dump(mode="json"),
             "out": str(folder / "out"),
@@ -91,6 +92,14 @@ class AgentProcess:
 
 @pytest.fixture
 def agent(tmp_path: Path, config: Config, workload: Workload) -> Iterator[AgentProcess]:
+    """Without a cgroup, as on a host whose cgroups belong to somebody else."""
+    made = AgentProcess(tmp_path, config, workload, cgroup=False)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def agent_with_cgroup(tmp_path: Path, config: Config, workload: Workload) -> Iterator[AgentProcess]:
     made = AgentProcess(tmp_path, config, workload)
     yield made
     made.close()
@@ -121,6 +130,16 @@ def test_kill_9_of_the_agent_with_an_engine_that_hears_no_term(deaf_agent: Agent
     engine, _ = deaf_agent.record()["engine"]
     deaf_agent.process.kill()
     wait_until(lambda: not runs(engine), "the engine", GONE_WITHIN_S)
+
+
+def test_kill_9_of_an_agent_whose_engine_has_a_cgroup(agent_with_cgroup: AgentProcess) -> None:
+    agent = agent_with_cgroup
+    agent.wait_for("probing")
+    agent.wait_for_children()
+    record = agent.record()
+    agent.process.kill()
+    wait_until(lambda: not runs(record["engine"][0]) and not agent.left_behind(), "engine and children", GONE_WITHIN_S)
+    wait_until(lambda: not record["cgroup"] or not Path(record["cgroup"]).exists(), "its cgroup", GONE_WITHIN_S)
 
 
 @pytest.mark.parametrize("victims", [("keeper",), ("guard",), ("agent", "keeper"), ("agent", "guard")])
