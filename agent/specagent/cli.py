@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from speccore.errors import HostError, SpecWebError
@@ -27,6 +27,7 @@ from .client import Client
 from .config import Config, find_config, load_config
 from .filecache import FileCache
 from .inventory import Host, take_inventory
+from .launch import disk_error
 from .loop import Loop
 from .spool import Spool
 from .sweep import sweep_records
@@ -143,16 +144,34 @@ def _enrol(args: argparse.Namespace) -> int:
     if not server:
         _complain("no server is named", "Give --server URL, or set server in the configuration.")
         return BAD_INPUT
-    client = Client(server)
-    reply = client.enrol(args.code, socket.gethostname())
-    config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    identity = {"server": server, "host_id": reply.host_id, "host_name": reply.host_name, "agent_token": reply.agent_token}
-    path = config.state_dir / _IDENTITY
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as f:
-        json.dump(identity, f)
-    path.chmod(0o600)  # also where an older file had another mode
+    part = config.state_dir / f"{_IDENTITY}.part"
+    with _room_for_token(part) as f:  # taken first, since the code works only once
+        reply = Client(server).enrol(args.code, socket.gethostname())
+        identity = {"server": server, "host_id": reply.host_id, "host_name": reply.host_name, "agent_token": reply.agent_token}
+        f.write(json.dumps(identity).encode())
+        f.truncate()
+        f.flush()
+        os.fsync(f.fileno())
+        os.replace(part, config.state_dir / _IDENTITY)
     print(f"enrolled at {server} as {reply.host_name}; now run: specweb-agent poll")
     return OK
+
+
+@contextlib.contextmanager
+def _room_for_token(part: Path) -> Iterator[BinaryIO]:
+    """A file for its owner alone, with room on the disk; gone afterwards unless it was moved. Raises :class:`HostError`."""
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part.unlink(missing_ok=True)
+        f = open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        with f:
+            os.posix_fallocate(f.fileno(), 0, 4096)
+            yield f
+    except OSError as error:
+        raise disk_error(error, f"the token can't be kept in {part.parent}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def _poll(args: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import yaml
 from specagent import cli, evidence
 from specagent.client import Client
 from specagent.config import Config
+from speccore.protocol import EnrolReply
 
 from tests.agent.fake_server import FakeServer
 from tests.agent.ggufs import make_headless
@@ -220,6 +222,33 @@ def test_enrolling_keeps_the_token_for_the_owner_only(
     assert "not known" in capsys.readouterr().err
     assert cli.main(["once", "--config", str(config_file)]) == 0
     assert len(fake_server.inventories) == 1
+
+
+def test_a_code_is_not_spent_where_the_token_cannot_be_kept(
+    config: Config, config_file: Path, fake_server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    class Counted(Client):
+        def enrol(self, code: str, hostname: str) -> EnrolReply:
+            asked.append(code)
+            return super().enrol(code, hostname)
+
+    monkeypatch.setattr(cli, "Client", lambda url, token="": Counted(url, token, transport=fake_server.transport))
+    monkeypatch.setattr(os, "posix_fallocate", _full)
+    assert cli.main(["enrol", "--config", str(config_file), "--server", "https://specweb.test", "--code", "good-code"]) == 3
+    assert asked == []
+    assert "can't be kept in" in capsys.readouterr().err
+    assert not list(config.state_dir.glob("server.json*"))
+    monkeypatch.undo()
+    monkeypatch.setattr(cli, "Client", lambda url, token="": Counted(url, token, transport=fake_server.transport))
+    assert cli.main(["enrol", "--config", str(config_file), "--server", "https://specweb.test", "--code", "good-code"]) == 0
+    assert asked == ["good-code"]
+    assert [p.name for p in config.state_dir.glob("server.json*")] == ["server.json"]
+
+
+def _full(fd: int, offset: int, length: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_token_is_shown_to_no_other_server(config: Config, config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
