@@ -163,8 +163,7 @@ def _room_for_token(part: Path) -> Iterator[BinaryIO]:
     try:
         part.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part.unlink(missing_ok=True)
-        f = open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
-        with f:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
             os.posix_fallocate(f.fileno(), 0, 4096)
             yield f
     except OSError as error:
