@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from specweb.experiments.models import Experiment, Host
 
 AGENT_READY_S = 120.0
+WAITING_S = 30.0  # the one host there is has said what it offers; what waits longer waits for ever
 
 
 class DemoError(RuntimeError):
@@ -198,11 +199,16 @@ def follow(service: Service, experiment: Experiment) -> bool:
 
     job = experiment.jobs.earliest("id")
     progress = Progress(job)
+    waiting_since = time.monotonic()
     while True:
         service.check()
         job = progress.look()
         if JobState(job.state) in FINAL:
             break
+        if job.state != JobState.WAITING.value:
+            waiting_since = time.monotonic()
+        elif time.monotonic() - waiting_since > WAITING_S:
+            raise DemoError(f"the experiment can't run on this machine: {job.reason}")
         time.sleep(1)
     if job.state != JobState.PROCESSED.value:
         print(f"the job is {job.state}: {job.reason}")

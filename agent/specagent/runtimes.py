@@ -22,6 +22,8 @@ _ASK_TIMEOUT_S = 60.0
 #: Where the distribution's own libraries live; they are the machine's and no part of an engine build.
 _SYSTEM_FOLDERS = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/usr/local/cuda")
 _ENGINE_LIBRARY = re.compile(r"^lib(llama|ggml|mtmd)[a-z0-9_-]*\.(so|dylib)")
+#: Without these a program is none of the engine's builds.
+_NEEDED = {"llama-server": ("--model", "--port"), "vllm": ()}
 _BACKEND_LIBRARY = re.compile(r"^libggml-[a-z0-9_-]+\.so$")
 
 
@@ -62,6 +64,9 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
     manifest = _manifest(entry.path, libraries, cache)
     version = _ask(entry.path, env, "--version")
     help_text = _ask(entry.path, env, "--help")
+    capabilities = engines.engine(entry.engine).capabilities(help_text)
+    if lacking := [flag for flag in _NEEDED[entry.engine] if flag not in capabilities.flags]:
+        raise RuntimeBroken(f"{entry.path} is no {entry.engine}: its --help lists no {' and no '.join(lacking)}")
     lines = version.strip().splitlines()
     commit = re.search(r"commit:?\s+([0-9a-f]{7,40})|\(([0-9a-f]{7,40})\)", version)
     info = RuntimeInfo(
@@ -72,7 +77,7 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
         manifest_hash=manifest_hash(manifest),
         manifest=manifest,
         executable=str(entry.path),
-        capabilities=engines.engine(entry.engine).capabilities(help_text),
+        capabilities=capabilities,
     )
     return Runtime(info, env)
 

@@ -90,6 +90,11 @@ def test_a_build_with_a_missing_library_says_which(tmp_path: Path, llama_server:
         read_runtime(RuntimeEntry(path=copy / "llama-server"), cache(tmp_path))
 
 
+def test_a_program_that_is_no_engine_is_not_offered_as_one(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeBroken, match="is no llama-server: its --help lists no --model and no --port"):
+        read_runtime(RuntimeEntry(path=Path("/bin/true").resolve()), FileCache(tmp_path / "cache.json"))
+
+
 @pytest.mark.parametrize(("content", "said"), [("#!/bin/sh\nexec llama-server\n", "is a script"), (None, "no executable file")])
 def test_what_is_no_build(tmp_path: Path, content: str | None, said: str) -> None:
     path = tmp_path / "llama-server"

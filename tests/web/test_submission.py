@@ -154,7 +154,7 @@ class TestDispatch:
         plain = capabilities.model_copy(update={"dialect": "none", "spec_types": []})
         ready.agent.inventory = inventory(runtimes=[ready.agent.inventory.runtimes[0].model_copy(update={"capabilities": plain})])
         online(ready.agent)
-        assert self.waits(sent(ready)).startswith("box can't run arm draft-4: ")
+        assert self.waits(sent(ready)).startswith("box can't run it: arm 'draft-4': ")
 
     def test_a_flag_that_the_owner_does_not_allow(self, ready: World) -> None:
         reason = self.waits(sent(ready, spec(engine={"extra": {"--yarn-orig-ctx": 512}})))

@@ -11,6 +11,8 @@ from speccore.errors import ErrorBody, UnknownModel
 from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
 from speccore.spec import ExperimentSpec, RuntimeSelector
 
+REFUSALS_TOLD = 3
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -45,8 +47,13 @@ def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
             target = models[spec.target.model]
             assert target is not None
             return Fit(runtime.manifest_hash, target.manifest_hash, drafts, commands, [d.uuid for d in inventory.devices])
-        refused = refused or "can't run " + "; ".join(f"arm {arm}: {r.message}" for arm, r in refusals)
+        refused = refused or f"can't run it: {_in_short([r.message for r in refusals])}"
     return NoFit(refused)
+
+
+def _in_short(messages: list[str]) -> str:
+    rest = f"; and {len(messages) - REFUSALS_TOLD} more" if len(messages) > REFUSALS_TOLD else ""
+    return "; ".join(messages[:REFUSALS_TOLD]) + rest
 
 
 def find_model(name: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
@@ -84,12 +91,10 @@ def _same_commit(one: str, other: str) -> bool:
     return one.startswith(other) or other.startswith(one)
 
 
-def _render_all(
-    spec: ExperimentSpec, inventory: HostInventory, runtime: RuntimeInfo
-) -> tuple[dict[str, list[str]], list[tuple[str, ErrorBody]]]:
+def _render_all(spec: ExperimentSpec, inventory: HostInventory, runtime: RuntimeInfo) -> tuple[dict[str, list[str]], list[ErrorBody]]:
     engine = engines.engine(runtime.engine)
     commands: dict[str, list[str]] = {}
-    refusals: list[tuple[str, ErrorBody]] = []
+    refusals: list[ErrorBody] = []
     for arm in spec.arms:
         rendered = engine.render(
             spec.engine,
@@ -100,5 +105,5 @@ def _render_all(
             threads=spec.engine.threads or inventory.default_threads(),
         )
         commands[arm.name] = rendered.argv
-        refusals += [(arm.name, refusal) for refusal in rendered.refusals]
+        refusals += rendered.refusals
     return commands, refusals
