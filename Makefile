@@ -1,4 +1,4 @@
-# demo · test · check · bench · up. CI runs the same. Paths are relative and quoted: a clone may lie in a path with spaces.
+# demo · test · check · bench · chaos · up. CI runs the same. Paths are relative and quoted: a clone may lie in a path with spaces.
 # Variables of `make demo`: RUN=1 ONCE=1 OUT= PORT= SPECWEB_HOME= LLAMA_SERVER= DATABASE_URL= BROKER_URL= EXPERIMENT=
 # PYTHON= (see README).
 
@@ -8,7 +8,7 @@ TESTS ?= tests
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo test check format bench up environment python
+.PHONY: demo test check format bench chaos up environment python
 
 # Without an interpreter nothing else can say what is missing.
 python:
@@ -41,6 +41,10 @@ format: environment
 
 bench: environment
 	$(IN_VENV) -m bench
+
+# RUNS= SEED= OUT= : random faults on the small models; the result as JSON.
+chaos: environment
+	$(IN_VENV) -m tests.chaos $(if $(RUNS),--runs $(RUNS)) $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out "$(OUT)")
 
 up:
 	docker compose up --build

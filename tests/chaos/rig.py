@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import dj_database_url
 import psutil
@@ -63,6 +63,10 @@ blocks: 3
 warmup: {mode: fixed, requests: 1}
 """
 _DATABASE_AWAY = (OperationalError, InterfaceError)
+
+
+class NotInTime(AssertionError):
+    """What was waited for did not come."""
 
 
 class Rig:
@@ -143,8 +147,16 @@ class Rig:
                     return answer
             except _DATABASE_AWAY:
                 connections["default"].close()
-            assert time.monotonic() < end, f"not within {within_s:g} s: {what}{self._logs()}"
+            if time.monotonic() > end:
+                raise NotInTime(f"not within {within_s:g} s: {what}{self._logs()}")
             time.sleep(every_s)
+
+    def settled(self, found: Callable[[], list[str]], within_s: float) -> list[str]:
+        """What is found still when nothing was found for so long; empty as soon as nothing is."""
+        end = time.monotonic() + within_s
+        while (now := found()) and time.monotonic() < end:
+            time.sleep(0.2)
+        return now
 
     def _logs(self) -> str:
         parts = []
@@ -154,8 +166,8 @@ class Rig:
 
     # The right moment
 
-    def catch(self, job: Job, phase: str, within_s: float = 60) -> None:
-        """Holds a trial in a phase: by frozen keepers in "stopping", by a frozen engine elsewhere. Who kills may then thaw what is left.
+    def catch(self, job: Job, phase: str, within_s: float = 60) -> str:
+        """Holds a trial in a phase, and returns which: by frozen keepers in "stopping", by a frozen engine elsewhere.
 
         The engine runs in small steps, and after each the agent says what it does now.
         """
@@ -175,6 +187,8 @@ class Rig:
             return self._fresh_phase(job, bool) == phase
 
         self.until(stepped, within_s, f"a trial in {phase!r}", every_s=0)
+        trial: str = Job.objects.get(pk=job.pk).progress["trial"]
+        return trial
 
     def _fresh_phase(self, job: Job, wanted: Callable[[str], bool]) -> str:
         """The phase as the agent says it from now on, once it is a wanted one."""
@@ -216,22 +230,25 @@ class Rig:
         engines = [p for p in children if _runs_engine(p)]
         return [p.pid for p in (engines if what == "engine" else [p for p in children if p not in engines])]
 
-    def signal(self, what: str, number: signal.Signals = signal.SIGKILL) -> list[int]:
-        """Sends a signal to a part (its first process), the engine, or the keepers; returns whom it reached."""
+    def signal(self, what: str, how: Literal["kill", "term"] = "kill") -> list[int]:
+        """Ends a part (its first process), the engine, or the keepers; returns whom the signal reached."""
+        gently = signal.SIGINT if what == "postgres" else signal.SIGTERM  # PostgreSQL takes TERM as "when all have gone"
+        number = gently if how == "term" else signal.SIGKILL
         reached = []
         for pid in self.pids(what):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
                 reached.append(pid)
-        if number in (signal.SIGKILL, signal.SIGTERM) and what in PARTS:
-            self.frozen.pop(what, None)
+        if what in PARTS:
+            self.thaw(what)
             self._await_end(what)
         return reached
 
     def _await_end(self, part: str) -> None:
         end = time.monotonic() + 30
         while part not in self.service.dead():
-            assert time.monotonic() < end, f"{part} does not end"
+            if time.monotonic() > end:
+                raise RuntimeError(f"{part} does not end")
             time.sleep(0.01)
 
     def freeze(self, part: str) -> None:
@@ -261,6 +278,11 @@ class Rig:
                 if process.pid not in own and process.status() != psutil.STATUS_ZOMBIE and self._is_of_home(process):
                     found.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
         return found
+
+    def sockets_left(self) -> list[str]:
+        """The servers' socket folder, if it outlived them."""
+        record = self.home / "sockets.path"
+        return [record.read_text()] if record.exists() else []
 
     def _own_pids(self) -> Iterator[int]:
         for part in PARTS:
