@@ -56,6 +56,7 @@ class Engine:
         self._ended: Ended | None = None
         attempt = record.stem if record else str(uuid.uuid4())
         self._record = record
+        self._oom_kills = _oom_kills()
         self._identity: dict[str, Any] = {"attempt": attempt, "cgroup": _cgroup(attempt)}
         self._keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _KEEPER.format(root=str(Path(__file__).resolve().parents[1]))],
@@ -94,6 +95,10 @@ class Engine:
             elif self._keeper.poll() is not None:
                 self._ended = self._without_keeper()
         return self._ended
+
+    def kernel_oom(self) -> bool:
+        """Whether the kernel has killed a process of this machine for want of memory since the engine was started."""
+        return _oom_kills() > self._oom_kills
 
     def stop(self, hurry: threading.Event | None = None) -> Ended:
         """TERM, KILL after the grace time, then proof that nothing of it is left. Safe to call twice.
@@ -195,3 +200,10 @@ def disk_error(error: OSError, what: str) -> HostError:
     if is_no_room(error):
         return DiskFull(f"{what}: {error.strerror}{where}")
     return HostError(f"{what}: {error.strerror or error}{where}")
+
+
+def _oom_kills() -> int:
+    """Processes that the kernel has killed for want of memory since it was started (Linux); 0 where it doesn't tell."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/vmstat", encoding="ascii") as f:
+        return next((int(line.split()[1]) for line in f if line.startswith("oom_kill ")), 0)
+    return 0

@@ -80,7 +80,7 @@ def wait_ready(engine: Engine, dialect: ModuleType, port: int, log: Path, timeou
             raise Stopped
         ended = engine.ended()
         if ended is not None:
-            failure: Exception = dialect.start_failure(read_log(log), ended.exit_code)
+            failure: Exception = dialect.start_failure(read_log(log), ended.exit_code, kernel_oom=engine.kernel_oom())
             raise failure
         try:
             status, text = fetch(port, "/health", timeout_s=2.0, stop=stop)

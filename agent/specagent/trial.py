@@ -257,6 +257,11 @@ class Attempt:
         assert self._state.engine
         ended = self._state.engine.ended(timeout_s=1.0)
         if ended is not None:
+            memory: SpecWebError | None = self._job.dialect.memory_fault(
+                launch.read_log(self._log), ended.exit_code, kernel_oom=self._state.engine.kernel_oom()
+            )
+            if memory:
+                raise memory
             how = "ended by itself" if ended.exit_code is None else f"ended with exit code {ended.exit_code}"
             tail = launch.log_tail(self._log)
             raise EngineDied(f"the engine {how} in probe {probe}", probe=probe, exit_code=ended.exit_code, log_tail=tail)

@@ -10,7 +10,7 @@
     │   ├── PortUnavailable · DiskFull · ModelFileMissing · PlanDiffers
     │   ├── HostLost · HostRevoked · AgentKeepsDying · BlockKeepsTearing
     ├── EngineError          blame "engine": the engine misbehaved
-    │   ├── EngineExitedAtStart · EngineNotHealthy · EngineDied · EngineOutOfMemory (EngineKilledAtStart)
+    │   ├── EngineExitedAtStart · EngineNotHealthy · EngineKilledAtStart · EngineDied · EngineOutOfMemory
     │   ├── EngineLoadedOther · ProbeFailed · ProbeStalled
     └── ServerError          blame "server": the service refused or broke
         ├── HashMismatch · BlobTooLarge · StaleLease · NotAllowed · NotPossible · ProtocolTooOld
@@ -187,10 +187,12 @@ class EngineOutOfMemory(EngineError):
     remedy = "Use a smaller context, fewer slots or a smaller helper model."
 
 
-class EngineKilledAtStart(EngineOutOfMemory):
-    """Signal 9 and no word in the log: most likely the kernel's, for want of memory; anybody else's does not come twice."""
+class EngineKilledAtStart(EngineError):
+    """Signal 9, no word in the log, and no sign that the kernel ran out of memory: somebody's hand, which does not come twice."""
 
+    code = "engine_killed_at_start"
     retry = True
+    remedy = "Something on the host killed the engine; if it was for want of memory, use a smaller context, fewer slots or a smaller helper model."
 
 
 class EngineLoadedOther(EngineError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import textwrap
 from pathlib import Path
@@ -106,8 +107,11 @@ def fake_engine(name: str, program: str, folder: Path, host: Host) -> Host:
     """
     real = host.inventory.runtimes[0]
     script = folder / f"fake-llama-server-{name}"
-    head = f"#!{sys.executable}\nimport os, sys\nREAL, CHILDREN = {real.executable!r}, {str(folder / 'children')!r}\n"
-    script.write_text(head + textwrap.dedent(program))
+    body = folder / f"fake_{name.replace('-', '_')}.py"
+    head = f"import os, sys\nREAL, CHILDREN = {real.executable!r}, {str(folder / 'children')!r}\n"
+    body.write_text(head + textwrap.dedent(program))
+    # Not the interpreter itself in the first line: the kernel cuts that at a space, and a clone may lie in a path with one.
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(body))} "$@"\n')
     script.chmod(0o755)
     info = real.model_copy(update={"version": "fake", "manifest_hash": "f" * 64, "executable": str(script)})
     inventory = host.inventory.model_copy(update={"runtimes": [info]})

@@ -163,8 +163,11 @@ def test_each_wording_of_no_memory(words: str) -> None:
 
 def test_failures_without_a_known_reason() -> None:
     killed = LLAMA.start_failure("0.00.001.000 I srv: loading\n", -9)
-    assert (killed.code, killed.body().retry) == ("engine_out_of_memory", True)  # only memory kills twice
+    assert (killed.code, killed.body().retry) == ("engine_killed_at_start", True)  # somebody's hand: no word on memory
     assert "signal 9" in killed.message
+    by_kernel = LLAMA.start_failure("0.00.001.000 I srv: loading\n", -9, kernel_oom=True)
+    assert (by_kernel.code, by_kernel.body().retry) == ("engine_out_of_memory", False)
+    assert "the kernel killed" in by_kernel.message
     silent = LLAMA.start_failure("", -11)
     assert silent.code == "engine_exited_at_start"
     assert "code -11, and its log is empty" in silent.message
@@ -174,3 +177,15 @@ def test_failures_without_a_known_reason() -> None:
     slow = LLAMA.start_failure("0.00.001.000 I srv: loading\n", None)
     assert (slow.code, slow.body().retry) == ("engine_not_healthy", True)
     assert "loading" in slow.message
+
+
+def test_a_death_in_a_probe_is_for_want_of_memory_only_with_a_sign_of_it() -> None:
+    loaded = "0.00.001.000 I srv  llama_server: model loaded\n"
+    assert LLAMA.memory_fault(loaded, -9) is None
+    assert LLAMA.memory_fault(loaded, -11, kernel_oom=True) is None  # a crash of its own while another was killed
+    by_kernel = LLAMA.memory_fault(loaded, -9, kernel_oom=True)
+    assert by_kernel is not None
+    assert by_kernel.code == "engine_out_of_memory"
+    told = LLAMA.memory_fault(f"{loaded}0.00.002.000 E ggml_cuda: CUDA error: out of memory\n", -6)
+    assert told is not None
+    assert told.details["line"] == 2

@@ -22,7 +22,7 @@ from .llamacpp_flags import (
     nearest_flag,
     without_speculation,
 )
-from .llamacpp_log import log_requests, parse_log, start_failure
+from .llamacpp_log import log_requests, memory_fault, parse_log, start_failure
 from .llamacpp_stream import stream_events
 from .shapes import SYMBOLIC, Bindings, Rendered
 
@@ -37,6 +37,7 @@ __all__ = [
     "is_speculation",
     "loaded_problem",
     "log_requests",
+    "memory_fault",
     "parse_log",
     "parse_metrics",
     "probe_counts",

@@ -35,6 +35,8 @@ def _fault(error: type[SpecWebError], pattern: str, remedy: str | None = None) -
     return _Fault(error, re.compile(pattern, re.IGNORECASE), remedy)
 
 
+#: Exit codes of signal 9, as Python and as a shell tell it.
+KILLED = (-9, 137)
 _MEMORY_REMEDY = "Use a smaller context, fewer slots, fewer gpu_layers or a smaller helper model."
 #: In order of weight: the first kind that the log has names the failure.
 _FAULTS: tuple[_Fault, ...] = (
@@ -191,17 +193,30 @@ def _plain(line: str) -> str:
     return _STAMP.sub("", line).strip()
 
 
-def start_failure(log_text: str, exit_code: int | None) -> SpecWebError:
+def memory_fault(log_text: str, exit_code: int | None, *, kernel_oom: bool = False) -> EngineOutOfMemory | None:
+    """Whether an engine that died while it answered did so for want of memory: by its log, or by the kernel's hand."""
+    found = _first_fault(log_text)
+    if found and found[0].error is EngineOutOfMemory:
+        fault, number, line = found
+        return EngineOutOfMemory(f"llama-server ran out of memory: {_plain(line)}", remedy=fault.remedy, line=number, log=line)
+    if kernel_oom and exit_code in KILLED:
+        return EngineOutOfMemory("the kernel killed llama-server for want of memory", remedy=_MEMORY_REMEDY, exit_code=exit_code)
+    return None
+
+
+def start_failure(log_text: str, exit_code: int | None, *, kernel_oom: bool = False) -> SpecWebError:
     """The typed reason why an engine did not start, with the log's words and their line in the details.
 
     ``exit_code`` is None for an engine that still runs but never became healthy, and −n for one killed by signal n.
+    ``kernel_oom``: while it ran, the kernel killed a process for want of memory.
     """
     if found := _first_fault(log_text):
         fault, number, line = found
         return fault.error(f"llama-server did not start: {_plain(line)}", remedy=fault.remedy, line=number, log=line, exit_code=exit_code)
-    if exit_code in (-9, 137):
-        message = "llama-server was killed by signal 9 while it started, as the kernel does when memory runs out"
-        return EngineKilledAtStart(message, remedy=_MEMORY_REMEDY, exit_code=exit_code)
+    if exit_code in KILLED:
+        if kernel_oom:
+            return EngineOutOfMemory("the kernel killed llama-server for want of memory", remedy=_MEMORY_REMEDY, exit_code=exit_code)
+        return EngineKilledAtStart("llama-server was killed by signal 9 while it started", exit_code=exit_code)
     lines = log_text.splitlines()
     last = (len(lines), lines[-1] if lines else "")
     number, line = next(((i, ln) for i, ln in _telling_lines(log_text) if _ANY_ERROR.search(ln)), last)
