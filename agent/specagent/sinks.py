@@ -173,7 +173,8 @@ def deliver_waiting(spool: Spool, client: Client) -> int:
         try:
             _deliver(spooled, client)
         except Refused as refused:
-            if refused.is_final_for_agent or refused.status >= 500 or refused.status in (408, 429):
+            clash = refused.status == 409 and refused.error.retry  # with another request, perhaps an earlier one of ours
+            if refused.is_final_for_agent or refused.status >= 500 or refused.status in (408, 429) or clash:
                 raise
             log.warning("the server will not take attempt %s: %s", spooled.report.attempt_id, refused.message)
             spool.refuse(spooled, f"{refused.error.code}: {refused.message}")

@@ -51,7 +51,7 @@ class Spool:
     def put_unfinished_aside(self) -> list[Path]:
         """Work that an agent left when it was killed. It is kept, and it is no result."""
         for part in self._attempts.glob("*.part"):
-            shutil.rmtree(part)  # its work folder is still whole: the rename came never
+            shutil.rmtree(part)  # its work folder is still whole: the rename came never; or the server has it
         aside = self._root / "unfinished"
         moved = []
         try:
@@ -87,8 +87,10 @@ class Spool:
         return sorted(self._read_all(), key=lambda s: s.folder.name)
 
     def remove(self, spooled: Spooled) -> None:
-        """The server has it."""
-        shutil.rmtree(spooled.folder)
+        """The server has it. Half a folder, left by an agent that was killed here, would wait for ever: its new name says that it is none."""
+        part = spooled.folder.with_name(spooled.folder.name + ".part")
+        os.rename(spooled.folder, part)
+        shutil.rmtree(part)
 
     def refuse(self, spooled: Spooled, reason: str) -> None:
         """The server will never take it: kept for a person, out of the way of the others."""

@@ -232,6 +232,34 @@ def test_what_the_server_will_never_take_is_kept_and_not_in_the_way(
     assert (kept / "report.json").exists()
 
 
+def test_what_clashed_with_another_request_is_sent_again(spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client) -> None:
+    error = {"code": "conflict", "message": "another request was first", "blame": "server", "retry": True}
+    fake_server.faults.append(lambda r: httpx.Response(409, json={"error": error}) if r.url.path.endswith("/report") else None)
+    spool.store(done, "secret")
+    with pytest.raises(Refused):
+        deliver_waiting(spool, client)
+    assert len(spool.waiting()) == 1
+    fake_server.faults.clear()
+    assert deliver_waiting(spool, client) == 1
+
+
+def test_an_agent_killed_while_it_clears_a_delivered_attempt_away_leaves_nothing_for_ever(
+    spool: Spool, done: AttemptDone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(folder: Path) -> None:
+        (folder / "report.json").unlink()
+        raise KeyboardInterrupt
+
+    spooled = spool.store(done, "secret")
+    with monkeypatch.context() as patched:
+        patched.setattr("specagent.spool.shutil.rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            spool.remove(spooled)
+    again = Spool(tmp_path / "spool")
+    again.put_unfinished_aside()
+    assert (again.waiting(), again.n_bytes()) == ([], 0)
+
+
 def test_a_server_that_is_down_does_not_end_the_job(spool: Spool, done: AttemptDone, fake_server: FakeServer, client: Client) -> None:
     fake_server.faults.append(lambda r: httpx.Response(502, text="<html>bad gateway</html>"))
     sink = ServerSink(spool, Delivery(spool, client), done.report.job_id, "secret", threading.Event())
