@@ -91,6 +91,8 @@ class Attack:
     def _is_due(self, fault: Fault, now: float) -> bool:
         if any(part == _first(fault) for _, part in self._back):
             return False  # it is down already
+        if fault.part in ("engine", "keepers", "host") and self._armed_at is not None and not self._rig.pids("engine"):
+            return False  # between two trials
         if self._armed_at is None and Attempt.objects.filter(trial__job=self._job).count() >= fault.after_attempts:
             self._armed_at = now
         return self._armed_at is not None and now >= self._armed_at + fault.delay_s

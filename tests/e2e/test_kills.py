@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import zstandard
 from speccore.jobstate import JobState
 
 from specweb.experiments.models import Job
-from specweb.results.models import Analysis, Attempt, Blob, MeasurementSet
+from specweb.results.models import Analysis, Attempt, Blob, MeasurementSet, Probe
 from tests.chaos import ledger
 from tests.chaos.rig import Rig, fresh_home
 
 #: What the design promises of an engine whose agent is gone.
 GONE_WITHIN_S = 10
-#: Long enough for the phases to be told apart.
+#: Long enough for the phases to be told apart, and with trials enough to hold one after the other.
 SLOW = {"max_tokens": 160, "probes": 3}
+LONG = {**SLOW, "blocks": 6}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,7 @@ def kill_agent_and_see_the_engine_go(rig: Rig) -> None:
 
 
 def test_the_agent_killed_in_each_phase_of_a_trial(rig: Rig) -> None:
-    job = rig.submit(**SLOW)
+    job = rig.submit(**LONG)
     for phase in ("starting", "warm-up", "probing", "stopping"):
         rig.catch(job, phase)
         kill_agent_and_see_the_engine_go(rig)
@@ -66,6 +69,17 @@ def test_the_agent_killed_in_each_phase_of_a_trial(rig: Rig) -> None:
     rig.thaw("web")
     rig.mend()
     ends_whole(rig, job)
+
+
+def test_the_agent_killed_before_it_hears_that_its_report_is_stored(rig: Rig) -> None:
+    job = rig.submit()
+    with rig.holding(Attempt, "web"):
+        rig.freeze("agent")
+    rig.until(lambda: n_attempts(job) == 1, 10, "the report stored")
+    rig.signal("agent")
+    rig.mend()
+    ends_whole(rig, job)
+    assert n_attempts(job) == 6
 
 
 def test_an_agent_that_never_returns_leaves_no_engine_and_a_job_that_can_be_resumed(rig: Rig) -> None:
@@ -81,7 +95,7 @@ def test_an_agent_that_never_returns_leaves_no_engine_and_a_job_that_can_be_resu
 
 
 def test_the_engine_killed_in_each_phase_of_a_trial(rig: Rig) -> None:
-    job = rig.submit(**SLOW)
+    job = rig.submit(**LONG)
     for phase in ("starting", "warm-up", "probing", "stopping"):
         trial = rig.catch(job, phase)
         rig.signal("engine")
@@ -156,3 +170,39 @@ def test_postgresql_killed(rig: Rig, table: Any, part: str) -> None:
         time.sleep(1)
     assert rig.mend() == ["postgres"]
     ends_whole(rig, job)
+
+
+def test_the_ledger_sees_what_is_wrong(rig: Rig) -> None:
+    job = rig.submit()
+    ends_whole(rig, job)
+    attempts = Attempt.objects.filter(trial__job=job)
+    first = attempts.earliest("received_at")
+
+    attempts.filter(pk=first.pk).update(counted=False, accepted=False)
+    assert [text for text in ledger.lost(job) if first.trial.plan_id in text]
+    assert ledger.doubled(job) == ["the stored comparisons are not those of the accepted attempts"]
+    attempts.filter(pk=first.pk).update(counted=True, accepted=True, state="received")
+    assert [text for text in ledger.lost(job) if str(first.pk) in text]
+    attempts.filter(pk=first.pk).update(state="parsed")
+
+    probe = Probe.objects.filter(measurement=first.measurement_id, warmup=False).first()
+    probe.pk, probe.i = None, 99
+    probe.save()
+    assert [text for text in ledger.doubled(job) if probe.probe in text]
+    probe.delete()
+
+    blob = first.evidence.first().blob
+    path = rig.home / "evidence" / blob.path
+    whole = path.read_bytes()
+    path.write_bytes(zstandard.compress(b"other bytes"))
+    assert ledger.damaged(job)
+    path.write_bytes(whole)
+    assert (ledger.lost(job), ledger.doubled(job), ledger.damaged(job)) == ([], [], [])
+
+    (rig.home / "agent" / "spool" / "attempts" / "left").mkdir()
+    stray = subprocess.Popen(["sleep", "60"], cwd=rig.home)
+    assert ledger.leftovers(rig) == [f"{stray.pid} sleep 60", "agent/spool/attempts/left"]
+    stray.kill()
+    stray.wait()
+    (rig.home / "agent" / "spool" / "attempts" / "left").rmdir()
+    assert ledger.leftovers(rig) == []
