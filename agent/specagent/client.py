@@ -155,13 +155,15 @@ class Client:
         return self._message(ReportReply, answer)
 
     def _retried(self, call: Callable[[], T]) -> T:
-        """Repeats a harmless call on network errors and 5xx, with growing waits."""
+        """Repeats a harmless call on network errors, bodies that were cut short, and 5xx, with growing waits."""
         wait = _FIRST_WAIT_S
         for left in range(_TRIES - 1, -1, -1):
             try:
                 return call()
             except ServerError as error:
-                passing = isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status >= 500)
+                passing = isinstance(error, Unreachable) or (
+                    isinstance(error, Refused) and (error.status >= 500 or error.error.code == "bad_range")  # a body that was cut short
+                )
                 if not passing or not left:
                     raise
                 log.info("%s; trying again", error.message)

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from speccore import records
 from speccore.errors import ErrorBody, ServerError, SpecWebError
 from speccore.protocol import Finished, JobOffer, PollReply, PollRequest, Running
+from speccore.workload import Workload
 
 from . import __version__, machine, room, runner
 from .client import Client, Refused, Unreachable
 from .inventory import Host
-from .launch import log_tail
+from .launch import Stopped, log_tail
 from .machine import Event, JobEnded, Polled, PollFailed, PollIn, Quit, QuitAsked, RestJob, SendInventory, StartJob, State, StopJob
-from .sinks import Delivery, ServerSink, is_final
+from .sinks import Delivery, ServerSink, is_final, is_passing
 from .spool import Spool
 from .sweep import sweep_records
 
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 #: An idle agent delivers what waits before it polls; what takes longer goes on beside the polls.
 _DELIVER_FIRST_S = 5.0
 _TAIL_LINES, _TAIL_WIDTH = 20, 300
+_ASK_AGAIN_S = 2.0  # for what a job needs, while the server is away
 _LOOK_AGAIN_S = 300.0  # how often an idle host looks whether builds or models have changed
 
 
@@ -58,14 +60,17 @@ class Loop:
             log.warning("an earlier agent left processes of its engines; ended: %s", ", ".join(map(str, ended)))
         for folder in self._spool.put_unfinished_aside():
             log.warning("an attempt was left unfinished when the agent ended; kept in %s", folder)
-        while self._quit is None:
-            try:
-                event = self._events.get(timeout=max(0.0, self._poll_at - time.monotonic()))
-            except queue.Empty:
-                event = self._poll()
-            self._take(event)
-        if self._thread:
-            self._thread.join()
+        try:
+            while self._quit is None:
+                try:
+                    event = self._events.get(timeout=max(0.0, self._poll_at - time.monotonic()))
+                except queue.Empty:
+                    event = self._poll()
+                self._take(event)
+        finally:  # also after a fault of the agent's own: no job runs on without a heartbeat
+            self._stop_job.set()
+            if self._thread:
+                self._thread.join()
         return self._quit.exit_code, self._quit.message
 
     def _take(self, event: Event) -> None:
@@ -160,8 +165,11 @@ class Loop:
 
     def _look_again(self) -> None:
         if time.monotonic() - self._looked_at > _LOOK_AGAIN_S:
-            self._host = self._take_inventory()
             self._looked_at = time.monotonic()
+            try:
+                self._host = self._take_inventory()
+            except OSError as error:
+                log.warning("the host's inventory stays as it was: %s", error)
 
     def _start(self, offer: JobOffer) -> None:
         self._stop_job.clear()
@@ -176,6 +184,8 @@ class Loop:
         sink = ServerSink(self._spool, self._delivery, offer.job_id, offer.lease_token, self._stop_job, lambda: self._state.n_failures > 0)
         try:
             finished = self._run_job(offer, host, sink)
+        except Stopped:
+            finished = Finished(job_id=offer.job_id, lease=offer.lease, outcome="cancelled")
         except Exception as error:
             if not isinstance(error, SpecWebError):
                 log.exception("job %s", offer.job_id)
@@ -184,10 +194,7 @@ class Loop:
         self._events.put(JobEnded(finished))
 
     def _run_job(self, offer: JobOffer, host: Host, sink: ServerSink) -> Finished:
-        workloads = {
-            name: self._client.workload(content_hash, offer.job_id, offer.lease_token)
-            for name, content_hash in offer.plan.workloads.items()
-        }
+        workloads = {name: self._workload(content_hash, offer) for name, content_hash in offer.plan.workloads.items()}
         job = runner.prepare(offer, workloads, host)
         finished = runner.run_job(job, self._spool.work, sink, self._stop_job, self._tell, rest=self._rest, ail=self._ail)
         if finished.outcome != "cancelled":
@@ -195,6 +202,18 @@ class Loop:
             if not sink.finish():
                 finished = finished.model_copy(update={"outcome": "cancelled"})
         return finished
+
+    def _workload(self, content_hash: str, offer: JobOffer) -> Workload:
+        """Asked for until the server answers: one that is being restarted costs no job. Raises :class:`Stopped`."""
+        while True:
+            try:
+                return self._client.workload(content_hash, offer.job_id, offer.lease_token)
+            except ServerError as error:
+                if not is_passing(error):
+                    raise
+                log.warning("the workload %s could not be fetched: %s", content_hash[:12], error.message)
+            if self._stop_job.wait(_ASK_AGAIN_S):
+                raise Stopped
 
     def _ail(self, problem: ErrorBody | None) -> None:
         self._problem = problem

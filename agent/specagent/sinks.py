@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from speccore.errors import ServerError, SpecWebError
+import zstandard
+from speccore.errors import HostError, ServerError, SpecWebError
 from speccore.protocol import AttemptReport, EvidenceRef
 
 from . import evidence
-from .client import Client, Refused
+from .client import Client, Refused, Unreachable
 from .launch import disk_error
 from .spool import Spool, Spooled, decompressed
 from .trial import AttemptDone
@@ -159,11 +160,22 @@ class _Sending(threading.Thread):
             self.error = error
         except OSError as error:
             self.error = disk_error(error, "the spool can't be delivered")
+        except Exception as error:  # else nobody would hear of it
+            log.exception("delivery")
+            self.error = HostError(f"the agent failed: {type(error).__name__}: {error}", remedy="Report this with the agent's log.")
 
 
 def is_final(error: SpecWebError) -> bool:
     """Nothing that this agent does can succeed any more."""
     return isinstance(error, Refused) and error.is_final_for_agent
+
+
+def is_passing(error: SpecWebError) -> bool:
+    """The same request may succeed later: the server is away, busy or in trouble, or another request was in the way."""
+    if isinstance(error, Refused):
+        clash = error.status == 409 and error.error.retry  # with another request, perhaps an earlier one of ours
+        return error.status >= 500 or error.status in (408, 429) or clash
+    return isinstance(error, Unreachable)
 
 
 def deliver_waiting(spool: Spool, client: Client) -> int:
@@ -173,8 +185,7 @@ def deliver_waiting(spool: Spool, client: Client) -> int:
         try:
             _deliver(spooled, client)
         except Refused as refused:
-            clash = refused.status == 409 and refused.error.retry  # with another request, perhaps an earlier one of ours
-            if refused.is_final_for_agent or refused.status >= 500 or refused.status in (408, 429) or clash:
+            if refused.is_final_for_agent or is_passing(refused):
                 raise
             log.warning("the server will not take attempt %s: %s", spooled.report.attempt_id, refused.message)
             spool.refuse(spooled, f"{refused.error.code}: {refused.message}")
@@ -208,6 +219,13 @@ def _send(spooled: Spooled, ref: EvidenceRef, client: Client, offset: int = 0) -
     try:
         client.put_blob(ref.sha256, path, job, token, offset)
     except Refused as refused:
-        if refused.error.code != "hash_mismatch" or hashlib.sha256(decompressed(path)).hexdigest() != ref.sha256:
+        if refused.error.code != "hash_mismatch" or not _is_whole(path, ref):
             raise
         client.put_blob(ref.sha256, path, job, token)
+
+
+def _is_whole(path: Path, ref: EvidenceRef) -> bool:
+    try:
+        return hashlib.sha256(decompressed(path)).hexdigest() == ref.sha256
+    except zstandard.ZstdError:
+        return False

@@ -133,6 +133,11 @@ class Spool:
                 token = json.loads((folder / _LEASE).read_text())["token"]
             except FileNotFoundError:  # delivered meanwhile, by another thread
                 continue
+            except (ValueError, KeyError, TypeError) as error:  # damaged: it must not keep the others from delivery
+                log.error("%s can't be read and is put aside: %s", folder, error)
+                with contextlib.suppress(OSError):  # another thread was first
+                    os.rename(folder, self._refused / folder.name)
+                continue
             yield Spooled(folder, report, token)
 
 

@@ -17,7 +17,7 @@ from specagent.client import Client, Refused, Unreachable
 from specagent.sinks import Delivery, ServerSink, deliver_waiting
 from specagent.spool import Spool, decompressed
 from specagent.trial import AttemptDone
-from speccore.errors import ServerError
+from speccore.errors import HostError, ServerError
 from speccore.protocol import AttemptReport, PollRequest
 from speccore.workload import Workload
 
@@ -419,3 +419,45 @@ def test_a_server_that_is_away_costs_no_time_between_trials(
     sink.attempt(done)
     assert fake_server.requests == []
     assert len(spool.waiting()) == 1
+
+
+def test_a_spooled_file_that_was_damaged_is_put_aside_and_keeps_nothing_up(
+    spool: Spool, client: Client, fake_server: FakeServer, done: AttemptDone
+) -> None:
+    spooled = spool.store(done, "secret")
+    spooled.blob(spooled.report.evidence[0]).write_bytes(b"no zstd")
+    fake_server.faults.append(lambda r: refusal(422, "hash_mismatch") if r.method == "PUT" and r.content == b"no zstd" else None)
+    assert Delivery(spool, client).run(threading.Event(), 10)
+    assert spool.waiting() == []
+    assert [f.name for f in (spool.work.parent / "refused").iterdir()] == [spooled.folder.name]
+
+
+def test_a_report_that_cannot_be_read_keeps_no_other_from_delivery(
+    spool: Spool, client: Client, fake_server: FakeServer, done: AttemptDone
+) -> None:
+    spooled = spool.store(done, "secret")
+    damaged = spooled.folder.with_name("00000000-damaged")
+    shutil.copytree(spooled.folder, damaged)
+    (damaged / "report.json").write_text('{"attempt_id": 5')
+    assert Delivery(spool, client).run(threading.Event(), 10)
+    assert list(fake_server.reports) == [done.report.attempt_id]
+    assert [f.name for f in (spool.work.parent / "refused").iterdir()] == [damaged.name]
+
+
+def test_a_fault_in_the_sending_thread_is_told(spool: Spool, client: Client, done: AttemptDone, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool.store(done, "secret")
+
+    def broken(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(client, "blob_offset", broken)
+    with pytest.raises(HostError, match="RuntimeError: a fault"):
+        Delivery(spool, client).run(threading.Event(), 10)
+    assert len(spool.waiting()) == 1
+
+
+def test_a_body_that_was_cut_short_is_sent_again(spool: Spool, client: Client, fake_server: FakeServer, done: AttemptDone) -> None:
+    spool.store(done, "secret")
+    cut = [True]
+    fake_server.faults.append(lambda r: refusal(400, "bad_range") if r.method == "PUT" and cut and cut.pop() else None)
+    assert deliver_waiting(spool, client) == 1

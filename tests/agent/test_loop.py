@@ -351,3 +351,51 @@ def test_a_start_ends_what_an_earlier_agent_left_running(loop: Callable, host: H
     assert loop().run()[0] == 0
     assert left.wait(5) == -signal.SIGKILL
     assert list(host.engine_records.iterdir()) == []
+
+
+def test_a_server_that_is_restarted_while_a_job_is_prepared_costs_no_job(
+    fake_server: FakeServer, loop: Callable, offer: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "_ASK_AGAIN_S", 0.05)
+    fake_server.offers.append(offer())
+    n = 0
+
+    def away(request: httpx.Request) -> None:
+        nonlocal n
+        if "/workloads/" in request.url.path and n < 10:
+            n += 1
+            raise httpx.ConnectError("refused", request=request)
+
+    fake_server.faults.append(away)
+    assert loop().run()[0] == 0
+    assert n == 10
+    assert [f.outcome for f in fake_server.finished] == ["completed"]
+
+
+def test_a_job_can_be_cancelled_while_what_it_needs_is_asked_for(fake_server: FakeServer, loop: Callable, offer: Callable) -> None:
+    job = offer()
+    fake_server.offers.append(job)
+    fake_server.cancel.append(job.job_id)
+    fake_server.faults.append(lambda request: httpx.Response(502) if "/workloads/" in request.url.path else None)
+    began = time.monotonic()
+    assert loop().run()[0] == 0
+    assert time.monotonic() - began < 10
+    assert [f.outcome for f in fake_server.finished] == ["cancelled"]
+
+
+def test_a_fault_of_the_agent_leaves_no_job_without_a_heartbeat(
+    fake_server: FakeServer, loop: Callable, offer: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_server.offers.append(offer(**LONG))
+    agent = loop()
+
+    def broken(spool: Spool) -> int:
+        if any(p.running for p in fake_server.polls):
+            raise OSError("input/output error")
+        return 0
+
+    monkeypatch.setattr(Spool, "n_bytes", broken)
+    with pytest.raises(OSError, match="input/output"):
+        agent.run()
+    assert [t for t in threading.enumerate() if t.name == "runner"] == []
+    assert engines() == []
