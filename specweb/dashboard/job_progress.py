@@ -132,7 +132,7 @@ class _Words:
 
 
 def progress_of(job: Job, trials: Sequence[Trial], limits: Limits, *, for_team: bool) -> Progress:
-    """A job in words, with what its reader can do next. Troubles of the host itself are told to its team only."""
+    """A job in words, with what its reader can do next. Only the team is told of the host's troubles and reads its engine's live log."""
     running = running_of(job)
     words = _words(job, trials, running, limits)
     ended = [(t.block, any(a.accepted or (a.counted and a.outcome == "failed") for a in t.attempts.all())) for t in trials]
@@ -148,9 +148,9 @@ def progress_of(job: Job, trials: Sequence[Trial], limits: Limits, *, for_team: 
         headline=words.headline,
         detail=words.detail,
         next_step=words.next_step,
-        note=running.note if running and not stopping and words.word != "paused" else "",
+        note=running.note if for_team and running and not stopping and words.word != "paused" else "",
         since=words.since,
-        log_tail=running.log_tail if running else [],
+        log_tail=running.log_tail if for_team and running else [],
         error=ErrorBody.model_validate(told) if told else None,
         n_done=sum(any(a.accepted for a in t.attempts.all()) for t in trials),
         n_trials=len(trials),

@@ -101,12 +101,12 @@ def receive_part(sha256: str, body: Readable, host: Host, part: Part, *, zstd: b
         piece.seek(0)
         with _locked(path) as file:
             if blob := held_blob(sha256, host.team):  # another request ended meanwhile what this one sends again
-                path.unlink()
+                path.unlink(missing_ok=True)
                 return blob
             there = os.fstat(file.fileno()).st_size
             if part.first != there:
                 if not there:
-                    path.unlink()
+                    path.unlink(missing_ok=True)
                 raise WrongOffset(f"the part begins at byte {part.first:,}, {there:,} bytes are here", offset=there)
             if not there:
                 _make_room(path)
@@ -127,9 +127,9 @@ def _add(file: IO[bytes], piece: IO[bytes], path: Path, sha256: str, host: Host,
     try:
         blob = store_blob(sha256, _OneAfterTheOther(file, piece), host.team, zstd=zstd, max_bytes=max_bytes)
     except (HashMismatch, BlobTooLarge):
-        path.unlink()
+        path.unlink(missing_ok=True)
         raise
-    path.unlink()
+    path.unlink(missing_ok=True)
     return blob
 
 

@@ -186,6 +186,7 @@ def play(run: Run, *, fails: Callable[[TrialPlan], bool] = lambda _: False, n_tr
             lease=run.lease.n,
             trial=trial.id,
             n=1,
+            block_run=1,
             outcome="failed" if error else "ok",
             error=error,
             boot_id="boot",

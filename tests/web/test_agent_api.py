@@ -347,6 +347,16 @@ class TestReports:
         assert (str(attempt.pk), attempt.trial.plan_id, attempt.accepted) == (message.attempt_id, trial, True)
         assert {f.name: f.private for f in EvidenceFile.objects.all()} == {"server.log": False, "texts.jsonl": True}
 
+    @pytest.mark.parametrize(("verbosity", "private"), [(4, False), (5, True)])
+    def test_a_log_with_prompts_and_answers_in_it_is_for_the_team(self, world: World, verbosity: int, private: bool) -> None:
+        world.agent.poll()
+        world.agent.send_inventory()
+        submit(spec(engine={"context": 1024, "log_verbosity": verbosity}), world.team, world.owner)
+        dispatch()
+        offer = world.agent.offer()
+        assert world.agent.deliver(offer, offer.plan.trials[0].id, FILES).status_code == 200
+        assert EvidenceFile.objects.get(name="server.log").private is private
+
     def test_missing_blobs_are_named_and_nothing_is_stored(self, world: World, offer: JobOffer) -> None:
         reply = world.agent.report(report(offer, offer.plan.trials[0].id, FILES), offer.lease_token)
         assert refusal(reply) == (409, "blobs_missing")

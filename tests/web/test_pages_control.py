@@ -341,6 +341,19 @@ def test_a_host_s_trouble_is_told_to_its_team_only(people, run):
         assert (problem.remedy in page) is told, user
 
 
+def test_the_live_log_is_for_the_team(people, run):
+    """It may hold answers, and a note the host's paths."""
+    run.experiment.visibility = Visibility.PUBLIC
+    run.experiment.save()
+    tell(run.job, phase="probing", note="/home/somebody is full", log_tail=["next token: 262 'secret'"])
+    for user, told in ((people.mate, True), (people.stranger, False), (None, False)):
+        for address in (reverse("experiment", args=[run.experiment.pk]), reverse("progress", args=[run.job.pk])):
+            page = html.unescape((as_user(user) if user else Client()).get(address).content.decode())
+            assert "probing" in page
+            assert ("next token" in page) is told, (user, address)
+            assert ("/home/somebody" in page) is told, (user, address)
+
+
 def test_void_and_late_attempts_say_why_they_do_not_count(people, run):
     first = run.attempts[0]
     void_block(Job.objects.get(), 1, 2, "the machine was started anew")

@@ -184,6 +184,23 @@ class TestAtTheAgentsWord:
         again = renewed(world, NOW + timedelta(minutes=11))
         assert one.id not in again.done_trials
 
+    def test_an_agent_that_knows_no_runs_is_not_kept_from_its_end(self, world: World, offer: JobOffer) -> None:
+        from tests.worlds import report
+
+        one, other = of_block(offer, 1)
+        deliver(world, offer, one)
+        again = renewed(world, NOW + timedelta(minutes=11))
+        assert again.block_runs == {1: 2}
+        files = {"server.log": b"another\n"}
+        with at(NOW + timedelta(minutes=12)):
+            assert world.agent.put(files["server.log"], again.lease_token).status_code == 201
+            for lease, trial, counted in ((again, one, True), (again, other, True), (offer, one, False)):
+                message = report(lease, trial.id, files).model_dump(mode="json")
+                del message["block_run"]
+                reply = world.agent.post(f"attempts/{message['attempt_id']}/report", message, lease.lease_token)
+                assert reply.json()["counted"] is counted, trial.id
+        assert set(Attempt.objects.filter(trial__block=1, accepted=True).values_list("block_run", flat=True)) == {2}
+
     @pytest.mark.parametrize("run", [0, -1, 10**6])
     def test_a_run_that_cannot_be(self, world: World, offer: JobOffer, run: int) -> None:
         from tests.worlds import report

@@ -118,7 +118,7 @@ def _progress(host: Host, running: Running, now: datetime) -> Job | None:
     told = running.model_dump(mode="json") | {"at": now.isoformat()}
     told["note"] = running.note[:MAX_TEXT]
     told["log_tail"] = [line[:MAX_LINE] for line in running.log_tail[-MAX_LINES:]]
-    Job.objects.filter(pk=job.pk).update(progress=told)
+    Job.objects.filter(pk=job.pk, state__in=[s.value for s in HELD]).update(progress=told)
     move_job(job.pk, JobState.RUNNING, now=now, by=host.name, sources=(JobState.CLAIMED, JobState.STALLED))
     return job
 

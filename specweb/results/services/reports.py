@@ -23,6 +23,8 @@ from .blocks import void_block
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 #: States in which a report under the newest lease still counts. The agent's last word may overtake its last report.
 OPEN = HELD | {JobState.COMPLETED}
+#: At a higher verbosity engines write prompts and answers into their log.
+QUIET_LOG = 4
 #: Why an agent runs a block anew by itself; its report doesn't say which of these it was.
 ANEW = "the agent saw the machine started anew, its inventory changed, or a gap of more than 10 minutes"
 
@@ -54,19 +56,32 @@ def report_attempt(host: Host, lease: Lease, report: AttemptReport, now: datetim
     with transaction.atomic():
         # The lock orders reports of one job with each other and with its comparison: of a trial only the first good
         # attempt is accepted, and what is accepted is in the comparison.
-        job = Job.objects.select_for_update().get(pk=lease.job_id)
+        job = Job.objects.select_for_update(of=("self",)).select_related("experiment").get(pk=lease.job_id)
         if known := _known(host, report):
             return ReportReply(stored=True, counted=_counts(known))
         trial = Trial.objects.filter(job=job, plan_id=report.trial).first()
         if trial is None:
             raise NotAllowed(f"the job has no trial {report.trial!r}", trial=report.trial)
         counts = is_newest(lease) and JobState(job.state) in OPEN
+        if counts and "block_run" not in report.model_fields_set:
+            # An agent that knows no runs: what it measures under the newest lease is of the run that the lease began with.
+            report = report.model_copy(update={"block_run": job.run_of(trial.block)})
         if counts and report.block_run > job.run_of(trial.block):
             void_block(job, trial.block, report.block_run, ANEW)
         attempt = _create(report, trial, lease, job.run_of(trial.block), now, counts=counts)
+        log_holds_text = job.experiment.parsed_spec.engine.log_verbosity > QUIET_LOG
         Lease.objects.filter(pk=lease.pk).update(reported_at=now)
         EvidenceFile.objects.bulk_create(
-            [EvidenceFile(attempt=attempt, name=r.name, kind=r.kind, blob_id=r.sha256, private=r.private) for r in report.evidence]
+            [
+                EvidenceFile(
+                    attempt=attempt,
+                    name=r.name,
+                    kind=r.kind,
+                    blob_id=r.sha256,
+                    private=r.private or (r.kind == "log" and log_holds_text),
+                )
+                for r in report.evidence
+            ]
         )
         transaction.on_commit(lambda: queue.send("parse_attempt", str(attempt.pk)))
     return ReportReply(stored=True, counted=_counts(attempt))
