@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from speccore import records
 from speccore.errors import ErrorBody, ServerError, SpecWebError
@@ -126,6 +127,7 @@ class Loop:
             draining=self._state.quitting,
             spooled_bytes=self._spool.n_bytes(),
             problem=self._problem or self._shortage(),
+            sent_at=datetime.now(UTC),
         )
 
     def _watched(self) -> Running | None:

@@ -132,6 +132,7 @@ class PollRequest(Peer):
     draining: bool = False
     spooled_bytes: int = 0
     problem: ErrorBody | None = None  # what ails the host now, with its remedy
+    sent_at: Moment | None = None  # by the host's clock, which may be wrong
 
 
 class PollReply(Peer):

@@ -108,6 +108,22 @@ class TestAtTheNextLease:
             world.agent.deliver(offer, of_block(offer, 1)[0].id, FILES, ended_at=NOW + timedelta(days=1))
         assert renewed(world, NOW + timedelta(minutes=11)).block_runs == {1: 2}
 
+    @pytest.mark.parametrize("wrong", [timedelta(hours=-1), timedelta(hours=1)])
+    def test_a_clock_that_is_wrong_tears_nothing_and_hides_no_gap(self, world: World, offer: JobOffer, wrong: timedelta) -> None:
+        first = of_block(offer, 1)[0]
+        with at(NOW):
+            world.agent.deliver(offer, first.id, FILES, started_at=NOW + wrong, ended_at=NOW + wrong)
+        for minutes, runs in ((1, {}), (11, {"1": 2})):
+            when = NOW + timedelta(minutes=minutes)
+            with at(when):
+                assert world.agent.poll(sent_at=(when + wrong).isoformat()).json()["job"]["block_runs"] == runs
+
+    @pytest.mark.parametrize("sent_at", ["1970-01-01T00:00:00Z", "9998-12-31T00:00:00Z"])
+    def test_a_clock_off_by_ages_is_borne(self, world: World, offer: JobOffer, sent_at: str) -> None:
+        deliver(world, offer, of_block(offer, 1)[0])
+        with at(NOW):
+            assert world.agent.poll(sent_at=sent_at).status_code == 200
+
     def test_a_block_that_waits_only_for_an_arm_that_was_given_up_is_finished(self, world: World) -> None:
         with at(NOW):
             world.agent.poll()

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +20,9 @@ from .jobs import claim_next_job, fail_job, is_newest, move_job
 
 log = logging.getLogger(__name__)
 
+#: ``take_stock(job, lease, now, clock_behind)`` names the trials that need no further attempt under a new lease.
+TakeStock = Callable[[Job, Lease, datetime, timedelta], list[str]]
+
 #: What is kept of an agent's words for people: characters of a text, lines of a log and characters of a line.
 MAX_TEXT, MAX_LINES, MAX_LINE = 2000, 50, 400
 
@@ -30,13 +33,8 @@ class Pace:
     running_s: float
 
 
-def poll(
-    host: Host, request: PollRequest, now: datetime, *, pace: Pace, take_stock: Callable[[Job, Lease, datetime], list[str]]
-) -> PollReply:
-    """One heartbeat. ``take_stock(job, lease, now)`` names the trials that need no further attempt under a new lease.
-
-    Raises :class:`NotAllowed` if the agent speaks of a job that another host holds.
-    """
+def poll(host: Host, request: PollRequest, now: datetime, *, pace: Pace, take_stock: TakeStock) -> PollReply:
+    """One heartbeat. Raises :class:`NotAllowed` if the agent speaks of a job that another host holds."""
     _note_heartbeat(host, request, now)
     acknowledged = [f.job_id for f in request.finished if _finish(host, f, now)]
     running = _progress(host, request.running, now) if request.running else None
@@ -44,7 +42,7 @@ def poll(
     send_inventory = host.inventory is None or host.inventory.hash != request.inventory_hash
     job = None
     if not (request.running or request.draining or send_inventory):
-        job = _offer(host, now, take_stock)
+        job = _offer(host, now, now - (request.sent_at or now), take_stock)
     at_work = job[0] if job else running
     return PollReply(
         job=job[1] if job else None,
@@ -81,9 +79,9 @@ def _bounded(problem: ErrorBody) -> dict[str, Any]:
     }
 
 
-def _offer(host: Host, now: datetime, take_stock: Callable[[Job, Lease, datetime], list[str]]) -> tuple[Job, JobOffer] | None:
+def _offer(host: Host, now: datetime, clock_behind: timedelta, take_stock: TakeStock) -> tuple[Job, JobOffer] | None:
     done: list[str] = []
-    claimed = claim_next_job(host, now, on_granted=lambda job, lease: done.extend(take_stock(job, lease, now)))
+    claimed = claim_next_job(host, now, on_granted=lambda job, lease: done.extend(take_stock(job, lease, now, clock_behind)))
     if claimed is None:
         return None
     job, lease, secret = claimed

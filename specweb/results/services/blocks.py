@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from speccore.errors import BlockKeepsTearing
 from speccore.inventory import HostInventory as Inventory
@@ -17,13 +17,14 @@ from specweb.results.queries import done_trials
 MAX_BLOCK_RUNS = 5
 
 
-def take_stock(job: Job, lease: Lease, now: datetime) -> list[str]:
+def take_stock(job: Job, lease: Lease, now: datetime, clock_behind: timedelta = timedelta(0)) -> list[str]:
     """Voids the blocks that can't go on under a new lease, then names the trials that need no further attempt.
 
-    Runs in the transaction that grants the lease and holds the job's lock. Raises :class:`BlockKeepsTearing`.
+    ``clock_behind``: by how much the host's clock is behind ours; negative if it is ahead. Runs in the transaction that grants
+    the lease and holds the job's lock. Raises :class:`BlockKeepsTearing`.
     """
     done = done_trials(job)
-    torn = _torn(job, lease, done, now)
+    torn = _torn(job, lease, done, now, clock_behind)
     for block, reason in torn.items():
         run = job.run_of(block) + 1
         if run > MAX_BLOCK_RUNS:
@@ -40,7 +41,7 @@ def void_block(job: Job, block: int, run: int, reason: str) -> None:
     Job.objects.filter(pk=job.pk).update(block_runs=job.block_runs)
 
 
-def _torn(job: Job, lease: Lease, done: list[str], now: datetime) -> dict[int, str]:
+def _torn(job: Job, lease: Lease, done: list[str], now: datetime, clock_behind: timedelta) -> dict[int, str]:
     attempts = list(
         Attempt.objects.filter(trial__job=job, counted=True)
         .exclude(outcome="cancelled")
@@ -61,8 +62,7 @@ def _torn(job: Job, lease: Lease, done: list[str], now: datetime) -> dict[int, s
     ended = []
     for a in attempts:
         digest, its = parsed(a.lease)
-        # An attempt ended before its report came, whatever the host's clock says.
-        times = {"started_at": a.started_at, "ended_at": min(a.ended_at, a.received_at)}
+        times = {"started_at": a.started_at, "ended_at": _by_our_clock(a, clock_behind)}
         ended.append(
             DoneTrial(trial=a.trial.plan_id, block=a.trial.block, boot_id=a.boot_id, inventory_hash=digest, driver=its.driver(), **times)
         )
@@ -70,3 +70,11 @@ def _torn(job: Job, lease: Lease, done: list[str], now: datetime) -> dict[int, s
     plan = JobPlan.model_validate(job.plan)
     left = {t.id for t in plan.trials} - set(done)
     return torn_blocks(plan, ended, now=now, boot_id=today.boot_id, driver=today.driver(), inventory_hash=digest, left=left)
+
+
+def _by_our_clock(attempt: Attempt, clock_behind: timedelta) -> datetime:
+    """When an attempt ended: before its report came, whatever the host's clock says."""
+    try:
+        return min(attempt.ended_at + clock_behind, attempt.received_at)
+    except OverflowError:  # a clock so wrong tells nothing
+        return attempt.received_at
