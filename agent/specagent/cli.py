@@ -8,6 +8,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -23,7 +24,7 @@ from speccore.protocol import AttemptReport, Running
 from speccore.workloads import builtin
 
 from . import __version__, doctor, evidence, local, table
-from .client import Client
+from .client import Client, Unreachable
 from .config import Config, find_config, load_config
 from .filecache import FileCache
 from .inventory import Host, take_inventory
@@ -32,8 +33,11 @@ from .loop import Loop
 from .spool import Spool
 from .sweep import sweep_records
 
+log = logging.getLogger(__name__)
+
 OK, BAD_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
 _IDENTITY = "server.json"
+_HTTP = re.compile(r"https?://[^/\s]+")
 #: A thread that has just received bytes waits for others at most this long (the interpreter's default is 5 ms).
 _SWITCH_INTERVAL_S = 0.0005
 
@@ -139,14 +143,26 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _enrol(args: argparse.Namespace) -> int:
-    config, _ = _config(args)
+    config, path = _config(args)
     server = (args.server or config.server).rstrip("/")
     if not server:
         _complain("no server is named", "Give --server URL, or set server in the configuration.")
         return BAD_INPUT
+    if not _HTTP.match(server):
+        _complain(f"--server {server!r} is no http:// or https:// address", "Give it as the server's page shows it.")
+        return BAD_INPUT
+    if config.server and not _same_machine(config.server, server):  # polls would go to the one that the configuration names
+        _complain(
+            f"--server is {server}, and the configuration {path} names {config.server}",
+            f"Set server: {server} in the configuration, then enrol; the code is not used yet.",
+        )
+        return BAD_INPUT
     part = config.state_dir / f"{_IDENTITY}.part"
     with _room_for_token(part) as f:  # taken first, since the code works only once
-        reply = Client(server).enrol(args.code, socket.gethostname())
+        try:
+            reply = Client(server).enrol(args.code, socket.gethostname())
+        except Unreachable as error:
+            raise Unreachable(error.message, remedy="Look at the network and at the server's address, then enrol again.") from error
         identity = {"server": server, "host_id": reply.host_id, "host_name": reply.host_name, "agent_token": reply.agent_token}
         f.write(json.dumps(identity).encode())
         f.truncate()
@@ -177,13 +193,16 @@ def _poll(args: argparse.Namespace) -> int:
     config, _ = _config(args)
     identity = _identity(config)
     server = config.server or identity["server"]
-    if urlsplit(server).hostname != urlsplit(identity["server"]).hostname:
-        # the token belongs to the machine that gave it (its port may move), and is shown to no other
-        raise NotEnrolled(f"this host is enrolled at {identity['server']}, and the configuration names {config.server}")
+    if not _same_machine(server, identity["server"]):
+        raise NotEnrolled(
+            f"this host is enrolled at {identity['server']}, and the configuration names {config.server}",
+            remedy=f"Set server: {identity['server']} in the configuration, or enrol at {config.server} with a code from its Hosts page.",
+        )
     with _only_one(config.state_dir):
         client = Client(server, identity["agent_token"])
         loop = Loop(client, Spool(config.state_dir / "spool"), lambda: _host(config), once=args.once)
         with _stopping(loop.quit):
+            log.info("polling %s as %s", server, identity.get("host_name", "a host"))
             code, message = loop.run()
     if message:
         print(message, file=sys.stderr)
@@ -226,6 +245,11 @@ def _identity(config: Config) -> dict[str, str]:
     except OSError as error:
         raise NotEnrolled(f"this host is not enrolled at a server ({config.state_dir / _IDENTITY}: {error.strerror})") from error
     return identity
+
+
+def _same_machine(one: str, other: str) -> bool:
+    """A token belongs to the machine that gave it, whose port may move, and is shown to no other."""
+    return urlsplit(one).hostname == urlsplit(other).hostname
 
 
 @contextlib.contextmanager

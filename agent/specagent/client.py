@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import httpx
 from pydantic import ValidationError
-from speccore.errors import ErrorBody, ServerError
+from speccore.errors import ErrorBody, HostRevoked, ServerError
 from speccore.inventory import HostInventory
 from speccore.protocol import (
     AttemptReport,
@@ -214,4 +214,7 @@ def _error_of(answer: httpx.Response) -> ErrorBody:
         return refusal.error
     except (ValueError, ValidationError):
         text = f"{answer.request.method} {answer.request.url} answered HTTP {answer.status_code}"
+        if answer.status_code == 401 and answer.request.method == "HEAD":  # an answer that can bring no words
+            text, remedy = "the server refuses this host's token", HostRevoked.remedy
+            return ErrorBody(code="not_authenticated", message=text, blame="host", retry=False, remedy=remedy)
         return ErrorBody(code=f"http_{answer.status_code}", message=text, blame="server", retry=answer.status_code >= 500)

@@ -157,11 +157,13 @@ def _next_poll(state: State, reply: PollReply, delivering: bool) -> PollIn:
 
 
 def _poll_failed(state: State, message: str, final: bool) -> tuple[State, list[Effect]]:
-    if final:
-        return _quit(state, EXIT_FAILED, message)
     n = state.n_failures
-    wait = _BACKOFF_S[min(n, len(_BACKOFF_S) - 1)]
-    return replace(state, n_failures=n + 1), [PollIn(wait, jitter=0.3)]
+    again = PollIn(_BACKOFF_S[min(n, len(_BACKOFF_S) - 1)], jitter=0.3)
+    state = replace(state, n_failures=n + 1)
+    if final:
+        state, effects = _quit(state, EXIT_FAILED, message)
+        return state, effects if state.job is None else [*effects, again]  # the job takes a while to stop
+    return state, [again]
 
 
 def _job_ended(state: State, finished: Finished) -> tuple[State, list[Effect]]:

@@ -257,8 +257,26 @@ def test_a_token_is_shown_to_no_other_server(config: Config, config_file: Path, 
     config_file.write_text(config_file.read_text().replace("server: ''", "server: https://new.test"))
     assert cli.main(["once", "--config", str(config_file)]) == 2
     told = capsys.readouterr().err
-    assert "https://old.test" in told
-    assert "https://new.test" in told
+    assert "Set server: https://old.test in the configuration, or enrol at https://new.test" in told
+
+
+def test_a_code_is_not_spent_on_a_server_that_polls_would_not_ask(config_file: Path) -> None:
+    asked = "--server", "http://127.0.0.1:9", "--code", "c"
+    config_file.write_text(config_file.read_text().replace("server: ''", "server: https://specweb.example.org"))
+    ran = call("enrol", "--config", config_file, *asked)
+    assert ran.returncode == 2
+    assert "https://specweb.example.org" in ran.stderr
+    assert "Set server: http://127.0.0.1:9 in the configuration, then enrol" in ran.stderr
+
+
+def test_enrolling_at_what_is_no_server(config_file: Path) -> None:
+    ran = call("enrol", "--config", config_file, "--server", "127.0.0.1:9", "--code", "c")
+    assert ran.returncode == 2
+    assert "'127.0.0.1:9' is no http:// or https:// address" in ran.stderr
+    ran = call("enrol", "--config", config_file, "--server", "http://127.0.0.1:9", "--code", "c")
+    assert ran.returncode == 3
+    assert "then enrol again" in ran.stderr
+    assert "by itself" not in ran.stderr
 
 
 def test_a_server_may_move_to_another_port(

@@ -461,3 +461,13 @@ def test_a_body_that_was_cut_short_is_sent_again(spool: Spool, client: Client, f
     cut = [True]
     fake_server.faults.append(lambda r: refusal(400, "bad_range") if r.method == "PUT" and cut and cut.pop() else None)
     assert deliver_waiting(spool, client) == 1
+
+
+def test_a_refused_token_is_told_in_words_where_the_answer_has_none(fake_server: FakeServer, spool: Spool, done: AttemptDone) -> None:
+    spool.store(done, "secret")
+    fake_server.faults.append(lambda request: httpx.Response(401))  # to HEAD no server may say more
+    with pytest.raises(Refused) as caught:
+        deliver_waiting(spool, make_client(fake_server))
+    assert caught.value.is_final_for_agent
+    assert "token" in caught.value.message
+    assert "enrol again" in caught.value.remedy_text

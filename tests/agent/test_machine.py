@@ -136,8 +136,11 @@ def test_failed_polls_wait_longer_and_longer_and_a_good_one_resets() -> None:
 
 def test_a_refused_token_stops_the_job_and_quits_with_the_reason() -> None:
     state, effects = step(WORKING, PollFailed("unknown token", final=True))
-    assert effects == [StopJob("j1")]
-    assert step(state, JobEnded(CANCELLED))[1] == [Quit(EXIT_FAILED, "unknown token")]
+    assert effects[0] == StopJob("j1")
+    assert effects[1].seconds > 0  # while the job stops, the server is not asked without a pause
+    again, (wait,) = step(state, PollFailed("unknown token", final=True))
+    assert wait.seconds > effects[1].seconds
+    assert step(again, JobEnded(CANCELLED))[1] == [Quit(EXIT_FAILED, "unknown token")]
     assert step(State(), PollFailed("unknown token", final=True))[1] == [Quit(EXIT_FAILED, "unknown token")]
 
 
