@@ -25,6 +25,8 @@ PORTS_TRIED = 100
 # A name from each: a removed package can leave an empty folder, which Python imports without a word.
 MAKES_ENVIRONMENTS = "from ensurepip import bootstrap; from venv import create"
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# In the state folder while the service is up: what manage.py must know to speak with it.
+ENVIRONMENT_FILE = "environment.json"
 
 
 def default_home():

@@ -7,6 +7,7 @@ Who holds it either asks :meth:`Service.check` and stops when a part has ended, 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import socket
@@ -18,6 +19,7 @@ import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from demo import preflight
 from demo.children import spawn, stop, tail
 from demo.stack import Stack
 
@@ -27,6 +29,8 @@ WEB_READY_S = 60.0
 PORT_FREE_S = 15.0
 #: The engine under test shares the cores, so everything of ours but the agent (which takes the times) stands back.
 LOW_PRIORITY = 10
+#: What ``manage.py`` must know to speak with the service.
+_TOLD = ("DEBUG", "DATABASE_URL", "BROKER_URL", "SECRET_KEY", "SPECWEB_BASE_URL", "SPECWEB_EVIDENCE_DIR", "SPECWEB_STATIC_ROOT")
 
 
 class ChildDied(RuntimeError):
@@ -71,6 +75,8 @@ class Service:
             "PYTHONUNBUFFERED": "1",
             **self._settings,
         }
+        told = {name: self.environment[name] for name in _TOLD if name in self.environment}
+        _write_private(self.home / preflight.ENVIRONMENT_FILE, json.dumps(told, indent=1) + "\n")
 
     def start_web(self) -> None:
         """Web server, worker and timetable; returns when the web answers. Raises :class:`ChildDied`."""
@@ -130,6 +136,8 @@ class Service:
 
     def stop(self) -> None:
         """Stops everything, the agent (and with it the engine) first, the database last. Safe to call twice."""
+        if self.environment:
+            (self.home / preflight.ENVIRONMENT_FILE).unlink(missing_ok=True)
         for name in ("agent", "beat", "worker", "web"):
             if child := self._children.pop(name, None):
                 stop(child, grace_s=20)
@@ -202,9 +210,13 @@ def collect_static(home: Path, collect: Callable[[], None]) -> None:
 def _kept_secret(path: Path) -> str:
     """A secret that stays the same from start to start, readable by its owner only."""
     if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_urlsafe(48))
+        _write_private(path, secrets.token_urlsafe(48))
     return path.read_text()
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
 
 
 def _private_folder(path: Path) -> Path:

@@ -137,9 +137,15 @@ def test_a_later_start_serves_the_old_result_with_a_login_link_until_ctrl_c(demo
     assert b"Small" in opener.open(page, timeout=10).read()
     stranger = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     assert "/login/" in stranger.open(link, timeout=10).url.replace("/login/once/", "")  # once means once
+    environment = {"PATH": os.environ["PATH"], "SPECWEB_HOME": str(run.home)}  # manage.py finds the service by its folder alone
+    manage = [sys.executable, "manage.py", "enrolment_code"]
+    assert subprocess.check_output(manage, cwd=ROOT, env=environment, text=True).startswith("enrol_")
+    told = run.home / "environment.json"
+    assert told.stat().st_mode & 0o777 == 0o600
     run.process.send_signal(signal.SIGINT)
     assert run.end() == 0, run.output()
     assert run.left() == []
+    assert not told.exists()
     assert "database system is shut down" in (run.home / "logs/postgres.log").read_text()
 
 

@@ -432,6 +432,11 @@ class TestCommands:
         assert "revoked" in self.run("revoke_host", "box")
         assert world.agent.poll().status_code == 401
         assert self.refused("revoke_host", "box")[0] == 3
+        Host.objects.filter(name="box").update(drain_requested_at=NOW)
+        for words in (["drain", "box"], ["drain", "box", "--end"]):
+            code, said = self.refused(*words)
+            assert (code, "was revoked on" in said) == (3, True)
+        assert not undrain_host(Host.objects.get(name="box"), now=NOW, by="x")
 
     def test_a_name_that_two_teams_use(self, world: World) -> None:
         mine, _ = create_host(world.team, "twin")
@@ -443,7 +448,8 @@ class TestCommands:
 
     def test_an_enrolment_code(self, world: World) -> None:
         assert self.refused("enrolment_code")[0] == 2  # two teams: name one
-        code = self.run("enrolment_code", "--team", "ours").strip()
+        code, *told = self.run("enrolment_code", "--team", "ours").split()
+        assert "enrol --server http" in " ".join(told)
         assert EnrolmentCode.objects.get().team == world.team
         reply = Agent("").post("enrol", {"code": code, "hostname": "new", "agent_version": "0"})
         assert reply.status_code == 201

@@ -220,6 +220,12 @@ def test_a_job_that_nobody_has_taken_is_cancelled_at_once(people):
     assert experiment.jobs.get().state == JobState.CANCELLED
 
 
+def test_a_job_without_a_plan_claims_no_trials(people):
+    page = html.unescape(as_user(people.owner).get(reverse("experiment", args=[_waiting(people).pk])).content.decode())
+    assert "0 trials" not in page
+    assert re.search(r"<span>\d+ blocks</span>", page)
+
+
 def _waiting(people):
     sample.host_with_inventory(people.team)
     return sample.submitted(people.team, people.owner, sample.spec(**SMALL))

@@ -111,6 +111,7 @@ class TestBootstrap:
 
     def test_a_token_file_that_cannot_be_written(self, db: Any, tmp_path: Path) -> None:
         assert "token-file" in refused("bootstrap", "--token-file", str(tmp_path))
+        assert not Host.objects.exists()  # none whose token nobody has
 
 
 GOOD = """
@@ -242,6 +243,30 @@ class TestSettings:
 
     def test_debugging_needs_no_secret(self) -> None:
         assert "loaded" in self.load(DEBUG="1", SECRET_KEY="")
+
+
+def manage(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], **environment}
+    return subprocess.run([sys.executable, "manage.py", *words], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+
+
+class TestManage:
+    """The program itself, as a person runs it who has set nothing."""
+
+    def test_settings_that_are_missing_are_told_in_words(self, tmp_path: Path) -> None:
+        done = manage("cancel", "x", SPECWEB_HOME=str(tmp_path))
+        assert done.returncode == 2
+        assert done.stderr.startswith("manage.py: SECRET_KEY is not set.")
+        assert "make demo" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_a_database_that_is_away(self, tmp_path: Path) -> None:
+        settings = {"SECRET_KEY": "x", "DATABASE_URL": "postgres://nobody@127.0.0.1:9/x", "BROKER_URL": "redis://x"}
+        (tmp_path / "environment.json").write_text(json.dumps(settings))
+        done = manage("enrolment_code", SPECWEB_HOME=str(tmp_path))
+        assert done.returncode == 1
+        assert done.stderr.startswith("manage.py: the database can't be used: ")
+        assert "Traceback" not in done.stderr
 
 
 def test_no_migration_is_missing(db: Any) -> None:

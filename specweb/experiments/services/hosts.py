@@ -59,9 +59,9 @@ def host_of_token(token: str) -> Host | None:
 
 
 def drain_host(host: Host, *, now: datetime, by: str) -> bool:
-    """The host finishes the job that it has and gets no other; what was queued on it may go elsewhere. False if it drains already."""
+    """The host finishes the job that it has and gets no other; what was queued on it may go elsewhere. False if it drains already or is revoked."""
     with transaction.atomic():
-        if not Host.objects.filter(pk=host.pk, drain_requested_at=None).update(drain_requested_at=now):
+        if not Host.objects.filter(pk=host.pk, drain_requested_at=None, revoked_at=None).update(drain_requested_at=now):
             return False
         _send_back_queued(host, now, by, f"{host} takes no new jobs (drained by {by})")
         transaction.on_commit(lambda: queue.send("dispatch"))
@@ -69,8 +69,8 @@ def drain_host(host: Host, *, now: datetime, by: str) -> bool:
 
 
 def undrain_host(host: Host, *, now: datetime, by: str) -> bool:
-    """The host takes jobs again. False if it was not draining."""
-    ended = Host.objects.filter(pk=host.pk).exclude(drain_requested_at=None).update(drain_requested_at=None)
+    """The host takes jobs again. False if it was not draining or is revoked."""
+    ended = Host.objects.filter(pk=host.pk, revoked_at=None).exclude(drain_requested_at=None).update(drain_requested_at=None)
     if ended:
         log.info("%s takes jobs again, as %s asked", host, by)
         queue.send("dispatch")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 from django.utils import timezone
 from speccore.errors import HostRevoked
 from speccore.workloads import builtin
@@ -48,10 +49,11 @@ class Command(BaseCommand):
             known = _host_behind(path)
             if known is not None and known.team_id == team.pk:
                 return known
-            host, token = create_host(team, name)
             path.parent.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                file.write(token + "\n")
+            with transaction.atomic():  # no host whose token nobody has
+                host, token = create_host(team, name)
+                with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                    file.write(token + "\n")
         except OSError as error:
             raise CommandError(f"--token-file {path}: {error.strerror}", returncode=2) from None
         return host

@@ -21,6 +21,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, name: str, end: bool, **options: Any) -> None:
         host = host_named(name, options["team"])
+        if host.revoked_at:
+            raise CommandError(f"{host} was revoked on {host.revoked_at:%Y-%m-%d at %H:%M} UTC: it takes no jobs", returncode=NOTHING_DONE)
         change = undrain_host if end else drain_host
         if not change(host, now=timezone.now(), by=BY):
             raise CommandError(f"{host} {'does not drain' if end else 'drains already'}", returncode=NOTHING_DONE)

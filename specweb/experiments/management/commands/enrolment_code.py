@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
@@ -18,4 +19,6 @@ class Command(BaseCommand):
         parser.add_argument("--team", default="", help="short name of the team (default: the only one)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.stdout.write(create_enrolment_code(team_named(options["team"]), timezone.now()))
+        team = team_named(options["team"])
+        self.stdout.write(create_enrolment_code(team, timezone.now()))
+        self.stderr.write(f"On the new host of {team.slug}: specweb-agent enrol --server {settings.SPECWEB_BASE_URL} --code CODE")
