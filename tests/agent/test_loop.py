@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -85,6 +86,7 @@ def test_a_job_from_offer_to_acknowledgement(fake_server: FakeServer, loop: Call
 def test_no_job_is_no_error(fake_server: FakeServer, loop: Callable) -> None:
     assert loop().run() == (0, "no job waits for this host")
     assert len(fake_server.inventories) == 1
+    assert abs(datetime.now(UTC) - fake_server.polls[0].sent_at) < timedelta(minutes=1)
 
 
 def test_results_are_there_before_the_last_word(fake_server: FakeServer, loop: Callable, offer: Callable) -> None:
