@@ -203,23 +203,29 @@ class Rig:
 
     @contextlib.contextmanager
     def holding(self, model: type[models.Model], part: str) -> Iterator[None]:
-        """Within, a part is in the middle of writing to a table: it waits for a lock that is given back at the end."""
+        """Within, a part is in the middle of a transaction that adds to a table: it waits for a lock that is given back at the end."""
         with connections["default"].copy().cursor() as cursor:
             held = cursor.db
             try:
                 held.set_autocommit(False)
-                cursor.execute(f"LOCK TABLE {model._meta.db_table} IN EXCLUSIVE MODE")
-                self.until(lambda: self._waits_for_lock(part), 60, f"{part} writing to {model.__name__}")
+                cursor.execute(f"LOCK TABLE {model._meta.db_table} IN SHARE MODE")  # keys may be checked still
+                self.until(lambda: self._adding(part, model), 60, f"{part} adding to {model.__name__}")
                 yield
             finally:
                 held.close()
 
-    def _waits_for_lock(self, part: str) -> bool:
+    def cancel_query(self, part: str, model: type[models.Model]) -> None:
+        """What a part adds to a table ends with an error, as by a time limit or an administrator; its connection stays."""
         with connections["default"].cursor() as cursor:
-            cursor.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'", [f"specweb-{part}"]
-            )
-            return bool(cursor.fetchone()[0])
+            for pid in self._adding(part, model):
+                cursor.execute("SELECT pg_cancel_backend(%s)", [pid])
+
+    def _adding(self, part: str, model: type[models.Model]) -> list[int]:
+        """The database's processes in which a part waits to add to a table."""
+        found = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock' AND query LIKE %s"
+        with connections["default"].cursor() as cursor:
+            cursor.execute(found, [f"specweb-{part}", f'INSERT INTO "{model._meta.db_table}"%'])
+            return [pid for (pid,) in cursor.fetchall()]
 
     # Killing and mending
 

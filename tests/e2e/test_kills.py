@@ -127,6 +127,14 @@ def test_the_worker_killed(rig: Rig, table: Any) -> None:
     ends_whole(rig, job)
 
 
+@pytest.mark.parametrize("table", [MeasurementSet, Analysis], ids=["mid-parse", "mid-compare"])
+def test_a_query_of_the_worker_cancelled(rig: Rig, table: Any) -> None:
+    job = rig.submit()
+    with rig.holding(table, "worker"):
+        rig.cancel_query("worker", table)
+    ends_whole(rig, job)
+
+
 def test_the_timetable_killed_and_its_broker_emptied(rig: Rig) -> None:
     rig.signal("beat")
     rig.signal("valkey")

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 from uuid import UUID
 
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 from speccore.errors import ErrorBody, ServerError, SpecWebError
 from speccore.measure import measure_attempt
 from speccore.measurement import PARSER_VERSION, AttemptMeasurement, Maybe, Number, ProbeMeasurement
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 #: Unreadable evidence is read this often (a disk may come back); a parser's fault is final at once.
 MAX_TRIES = 3
+#: No fault of the numbers.
+DATABASE_AWAY = (OperationalError, InterfaceError)
 
 
 class EvidenceUnreadable(ServerError):
@@ -44,13 +46,16 @@ class ParserFault(ServerError):
 def parse_attempt(attempt_id: UUID, *, again: bool = False) -> bool:
     """Measures an attempt once; with ``again`` adds another set to one that was parsed before. Returns whether it did.
 
-    A failure is recorded on the attempt, whose evidence stays, and never raised.
+    A failure is recorded on the attempt, whose evidence stays, and not raised; but for those of a database that is away, full
+    or cut short: the sweep tries again.
     """
     attempt = _attempts().filter(pk=attempt_id).first()
     if attempt is None or (attempt.state != AttemptState.RECEIVED and not again):
         return False
     try:
         measurement = measure(attempt)
+    except DATABASE_AWAY:
+        raise
     except SpecWebError as error:
         _note_failure(attempt, error.body())
     except Exception as error:
@@ -104,6 +109,8 @@ def _store(attempt: Attempt, measurement: AttemptMeasurement) -> bool:
             if not found.update(measurement=kept, state=AttemptState.PARSED, parse_error=None):
                 transaction.set_rollback(True)
                 return False
+    except DATABASE_AWAY:
+        raise
     except (DatabaseError, KeyError) as error:
         log.exception("the numbers of attempt %s can't be stored", attempt.pk)
         _note_failure(attempt, ParserFault(f"the numbers can't be stored: {type(error).__name__}: {error}").body())
