@@ -101,7 +101,9 @@ class Attack:
         rig, part = self._rig, _first(fault)
         phase = rig.phase(self._job)
         at = timezone.now()
-        if fault.manner == "freeze":
+        if fault.part == "connections":
+            hit = rig.cut_connections()
+        elif fault.manner == "freeze":
             rig.freeze(part)
             hit = [p.pid for p in rig.frozen[part]]
             if part == "postgres":  # the next look at the job would wait for it, and nobody would thaw it

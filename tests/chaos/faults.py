@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: How often each is drawn. "host": the agent, its keepers and the engine at once, as when a machine loses power.
-WEIGHTS = {"agent": 5, "engine": 2, "keepers": 2, "host": 2, "web": 4, "worker": 4, "beat": 2, "valkey": 3, "postgres": 4}
+#: "connections": those of web and worker to the database.
+WEIGHTS = {
+    **{"agent": 5, "engine": 2, "keepers": 2, "host": 2},
+    **{"web": 4, "worker": 4, "beat": 2, "valkey": 3, "postgres": 3, "connections": 3},
+}
 #: These spoil the attempt that runs. An attempt may fail twice, and then its trial is rightly given up.
 SPOILS_ATTEMPT = frozenset({"engine", "keepers"})
 MAX_SPOILED = 1
@@ -48,6 +52,6 @@ def draw(seed: int, run: int) -> list[Fault]:
 
 
 def _manners(part: str) -> tuple[Manner, ...]:
-    if part in ("engine", "keepers", "host"):
+    if part in ("engine", "keepers", "host", "connections"):
         return ("kill",)
     return ("kill", "term", "freeze")

@@ -220,6 +220,12 @@ class Rig:
             for pid in self._adding(part, model):
                 cursor.execute("SELECT pg_cancel_backend(%s)", [pid])
 
+    def cut_connections(self) -> list[int]:
+        """Ends what PostgreSQL does for the web and the workers, and their connections; returns its processes."""
+        with connections["default"].cursor() as cursor:
+            cursor.execute("SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'specweb-%' AND pg_terminate_backend(pid)")
+            return [pid for (pid,) in cursor.fetchall()]
+
     def _adding(self, part: str, model: type[models.Model]) -> list[int]:
         """The database's processes in which a part waits to add to a table."""
         found = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock' AND query LIKE %s"
