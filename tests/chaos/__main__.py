@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -176,6 +177,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     for noisy in ("httpx", "specweb", "celery"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an orderly end, as by Ctrl-C: frozen parts go on, all are stopped
     seed = secrets.randbelow(10**6) if given.seed is None else given.seed
     logging.info("%d runs with seed %d", given.runs, seed)
     runs: list[Run] = []

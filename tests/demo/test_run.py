@@ -149,15 +149,17 @@ def test_a_later_start_serves_the_old_result_with_a_login_link_until_ctrl_c(demo
     assert "database system is shut down" in (run.home / "logs/postgres.log").read_text()
 
 
-def test_a_measurement_that_ctrl_c_cut_short_goes_on_at_the_next_start(demo):
-    run = demo(RUN="1")
-    run.until("trial  1/2")
+def test_a_measurement_that_ctrl_c_cut_short_goes_on_at_the_next_start(place, demo):
+    (place / "longer.yaml").write_text(SMALL.replace("blocks: 1", "blocks: 5").replace("name: Small", "name: Longer"))
+    longer = str(place / "longer.yaml")
+    run = demo(RUN="1", EXPERIMENT=longer)
+    run.until("trial  1/10")
     run.process.send_signal(signal.SIGINT)
     assert run.end() == 0, run.output()
     assert run.left() == []
-    again = demo()
+    again = demo(EXPERIMENT=longer)
     output = again.until("Ctrl-C stops everything")
-    assert "measuring 'Small', which was interrupted:" in output
+    assert "measuring 'Longer', which was interrupted:" in output
     assert "no reason given" not in output
     again.process.send_signal(signal.SIGINT)
     assert again.end() == 0, again.output()
