@@ -55,10 +55,13 @@ class Service:
         self._stack = Stack(home, postgres=not database_url, valkey=not broker_url)
         self._settings = settings or {}
         self._children: dict[str, subprocess.Popen[str]] = {}
+        self._listener: socket.socket | None = None
         self._starters: dict[str, Callable[[], None]] = {}
 
     def start_servers(self) -> None:
         """PostgreSQL and Valkey. Afterwards ``environment`` holds what Django and its processes need."""
+        # Taken first and handed on to the web server: were the port free until that starts, another service could have it.
+        self._listener = _listening(self._port)
         addresses = self._stack.start()
         database_url, broker_url = self._given
         self.environment = {
@@ -141,6 +144,9 @@ class Service:
         for name in ("agent", "beat", "worker", "web"):
             if child := self._children.pop(name, None):
                 stop(child, grace_s=20)
+        if self._listener:
+            self._listener.close()
+            self._listener = None
         self._stack.stop()
 
     def _start(self, name: str, starter: Callable[[], None]) -> None:
@@ -152,8 +158,8 @@ class Service:
         starter()
 
     def _spawn_web(self) -> None:
-        # The port is taken here and handed on: were it free until the web server starts, another service could answer for it.
-        with _listening(self._port, within_s=PORT_FREE_S if "web" in self._children else 0) as listener:
+        listener, self._listener = self._listener, None
+        with listener or _listening(self._port, within_s=PORT_FREE_S) as listener:
             web = ["gunicorn", "specweb.wsgi:application", "--bind", f"fd://{listener.fileno()}", "--worker-class", "gthread"]
             web += ["--workers", "1", "--threads", "4", "--no-control-socket", "--graceful-timeout", "5"]
             self._spawn("web", web, nice=LOW_PRIORITY, pass_fds=[listener.fileno()])
