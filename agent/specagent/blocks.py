@@ -50,7 +50,7 @@ class Blocks:
             self._done,
             now=self._clock.now(),
             boot_id=self._inventory.boot_id,
-            driver=_driver(self._inventory),
+            driver=self._inventory.driver(),
             inventory_hash=self._inventory.content_hash(),
             left=[t.id for t in left],
         )
@@ -89,11 +89,7 @@ class Blocks:
             block=trial.block,
             boot_id=self._inventory.boot_id,
             inventory_hash=self._inventory.content_hash(),
-            driver=_driver(self._inventory),
+            driver=self._inventory.driver(),
             started_at=started_at,
             ended_at=ended_at,
         )
-
-
-def _driver(inventory: HostInventory) -> str:
-    return ", ".join(sorted({d.driver for d in inventory.devices}))
