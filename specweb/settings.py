@@ -75,6 +75,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "specweb.apps.StaticFiles",
     "csp",
+    "django_htmx",
     "specweb.accounts",
     "specweb.experiments",
     "specweb.results",
@@ -91,6 +92,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 

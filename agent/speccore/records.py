@@ -31,11 +31,13 @@ SAMPLES, ATTEMPT = "samples.jsonl", "attempt.json"
 class StreamEvent(Peer):
     """One event of the stream. ``tokens`` from ids where the stream has them. ``predicted_n`` … are the engine's own per-token timings."""
 
-    at_s: float  # arrival of its last byte, before any JSON was parsed
+    at_s: float  # arrival of its last byte, before any JSON was parsed: the kernel's stamp where there is one
+    read_at_s: float | None = None  # when the client read that byte; the difference is the client's own lag. None: ``at_s`` is it
+    queued: bool = False  # the kernel had joined it with later bytes: ``at_s`` is an upper bound and no figure
     tokens: int
     without_id: int = 0  # of these tokens: counted by the engine's running count, sent without an id
     uncounted: bool = False  # bears text, and the engine didn't say how many tokens: ``tokens`` is 0
-    kind: Literal["content", "reasoning", "final", "error"] = "content"
+    kind: Literal["content", "reasoning", "tool", "final", "error"] = "content"
     predicted_n: int | None = None
     predicted_ms: float | None = None
     draft_n: int | None = None
@@ -53,15 +55,31 @@ class StreamRecord(Peer):
     path: str  # "/completion"
     request_sha256: str
     connected_at_s: float
+    scheduled_at_s: float | None = None  # open loop: when it was due; its latency counts from here
     sent_at_s: float  # last byte of the request written
     closed_at_s: float
     status: int
+    stamps: Literal["kernel", "user"] = "user"  # where the arrivals come from
     events: list[StreamEvent]
     final: dict[str, Any] = {}  # the last event's counts and timings, without text: tokens_predicted, timings, stop_type, …
     generation_settings: dict[str, Any] = {}  # as the server echoes them
     ids_sha256: str = ""  # of the canonical JSON of all token ids; equal outputs have equal hashes
     failure: str = ""
     failure_message: str = ""
+
+
+class ClientHealth(Peer):
+    """How the client itself did while it measured; a client that is the bottleneck measures itself."""
+
+    n_events: int = 0
+    n_late: int = 0  # read more than 1 ms after they had arrived
+    n_queued: int = 0  # whose arrival is an upper bound
+    lag_ms_p50: float | None = None  # from the kernel's stamp to the read
+    lag_ms_p99: float | None = None
+    lag_ms_max: float | None = None
+    cpu_share: float | None = None  # of one core, of the measuring thread
+    observed_concurrency: float | None = None  # mean number of requests in flight in the window
+    stamps: Literal["kernel", "user"] = "user"
 
 
 class TextRecord(Peer):
@@ -140,4 +158,5 @@ class AttemptSummary(Peer):
     phases: list[tuple[str, float]]  # (phase, second at which it began)
     client_late_events: int = 0  # events that the client read late by more than 1 ms, where it can tell
     client_events: int = 0
+    client: ClientHealth | None = None
     leftover_pids: list[int] = []

@@ -40,6 +40,13 @@ class Visibility(models.TextChoices):
     PUBLIC = "public", "public"
 
 
+class Origin(models.TextChoices):
+    """Who ran it: hosts that polled this service, or somebody's own agent that uploaded what it found."""
+
+    SERVICE = "service", "service"
+    SELF_RUN = "self-run", "self-run"
+
+
 class ExperimentQuerySet(models.QuerySet["Experiment"]):
     def visible_to(self, user: Viewer) -> ExperimentQuerySet:
         """What a person may read: public experiments, and those of their own teams."""
@@ -55,12 +62,16 @@ class Experiment(models.Model):
     question = models.CharField(max_length=300, blank=True)
     spec = models.JSONField()
     spec_hash = models.CharField(max_length=64, db_index=True)
+    origin = models.CharField(max_length=8, choices=Origin, default=Origin.SERVICE)
+    #: Drawn by the sender, so that the same form or request sent twice makes one experiment.
+    submission_key = models.UUIDField(null=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = ExperimentQuerySet.as_manager()
 
     class Meta:
         ordering = ["-id"]
+        constraints = [models.UniqueConstraint(fields=["team", "submission_key"], name="submitted_once")]
 
     def __str__(self) -> str:
         return self.name
