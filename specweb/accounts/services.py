@@ -1,16 +1,31 @@
-"""Writes about people: teams, memberships, one-time login links."""
+"""Writes about people: teams, memberships, one-time login links, tokens for programs."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db import transaction
+from django.db.models import Q, QuerySet
 
-from .models import LoginLink, Membership, Role, Team, User
+from .models import ApiToken, LoginLink, Membership, Role, Team, User
 from .tokens import hash_of, new_secret
 
 LOGIN_LINK_LIFE = timedelta(minutes=10)
+#: Begins every person's token, so that one that lies around is known for what it is.
+TOKEN_KIND = "swt"
+PREFIX_LENGTH = 12
+#: A token's last use is told to the minute: a write with each request would tell no more.
+LAST_USED_STEP = timedelta(minutes=1)
+MAX_TOKENS = 50
+
+
+class AccountError(Exception):
+    """What can't be done to an account, a token or a team, in words for the person who asked."""
+
+
+class TokenRefused(AccountError):
+    """A token that was good once: revoked, or of somebody who may not log in any more."""
 
 
 def create_login_link(user: User, now: datetime) -> str:
@@ -37,6 +52,51 @@ def ensure_member(team_slug: str, team_name: str, username: str, role: Role) -> 
         user.save(update_fields=["password"])
     Membership.objects.update_or_create(team=team, user=user, defaults={"role": role})
     return team, user
+
+
+def create_token(user: User, name: str, now: datetime) -> tuple[ApiToken, str]:
+    """A token with which a program acts as its user, and the secret, which is shown once and stored as its hash only.
+
+    Raises :class:`AccountError` for a name that is empty, too long or taken, and for too many tokens.
+    """
+    name = " ".join(name.replace("\x00", "").split())
+    longest = ApiToken._meta.get_field("name").max_length or 0
+    if not name:
+        raise AccountError("A token needs a name, such as the machine or program that uses it.")
+    if len(name) > longest:
+        raise AccountError(f"The name has {len(name)} characters, at most {longest} are kept.")
+    with transaction.atomic():
+        User.objects.select_for_update(no_key=True).get(pk=user.pk)  # orders two requests of the same person
+        valid = ApiToken.objects.filter(user=user, revoked_at=None)
+        if valid.filter(name=name).exists():
+            raise AccountError(f"You have a token {name!r} already: take another name, or revoke that one first.")
+        if valid.count() >= MAX_TOKENS:
+            raise AccountError(f"You have {MAX_TOKENS} tokens, which is the most: revoke one first.")
+        secret, digest = new_secret(TOKEN_KIND)
+        token = ApiToken.objects.create(user=user, name=name, prefix=secret[:PREFIX_LENGTH], hash=digest, created_at=now)
+    return token, secret
+
+
+def revoke_token(user: User, token_id: int, now: datetime) -> ApiToken | None:
+    """Ends a token of this very person for good. None if it is not theirs, or was revoked before."""
+    if not ApiToken.objects.filter(pk=token_id, user=user, revoked_at=None).update(revoked_at=now):
+        return None
+    return ApiToken.objects.get(pk=token_id)
+
+
+def user_of_token(secret: str, now: datetime) -> User | None:
+    """The person that a token stands for, None for an unknown one. Raises :class:`TokenRefused`."""
+    token = ApiToken.objects.filter(hash=hash_of(secret)).select_related("user").first()
+    if token is None:
+        return None
+    if token.revoked_at:
+        raise TokenRefused(f"the token {token.name!r} was revoked on {token.revoked_at:%Y-%m-%d at %H:%M:%S} UTC")
+    if not token.user.is_active:
+        raise TokenRefused(f"the account {token.user.get_username()!r} of this token is closed")
+    if token.last_used_at is None or token.last_used_at <= now - LAST_USED_STEP:
+        stale = Q(last_used_at=None) | Q(last_used_at__lte=now - LAST_USED_STEP)
+        ApiToken.objects.filter(stale, pk=token.pk).update(last_used_at=now)
+    return token.user
 
 
 def role_of(user: Any, team: Team) -> str | None:
