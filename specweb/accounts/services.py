@@ -13,7 +13,7 @@ from .tokens import hash_of, new_secret
 
 LOGIN_LINK_LIFE = timedelta(minutes=10)
 #: Begins every person's token, so that one that lies around is known for what it is.
-TOKEN_KIND = "swt"
+PEOPLES_KIND = "swt"
 PREFIX_LENGTH = 12
 #: A token's last use is told to the minute: a write with each request would tell no more.
 LAST_USED_STEP = timedelta(minutes=1)
@@ -54,7 +54,7 @@ def ensure_member(team_slug: str, team_name: str, username: str, role: Role) -> 
     return team, user
 
 
-def create_token(user: User, name: str, now: datetime) -> tuple[ApiToken, str]:
+def create_token(user: User, name: str) -> tuple[ApiToken, str]:
     """A token with which a program acts as its user, and the secret, which is shown once and stored as its hash only.
 
     Raises :class:`AccountError` for a name that is empty, too long or taken, and for too many tokens.
@@ -72,8 +72,8 @@ def create_token(user: User, name: str, now: datetime) -> tuple[ApiToken, str]:
             raise AccountError(f"You have a token {name!r} already: take another name, or revoke that one first.")
         if valid.count() >= MAX_TOKENS:
             raise AccountError(f"You have {MAX_TOKENS} tokens, which is the most: revoke one first.")
-        secret, digest = new_secret(TOKEN_KIND)
-        token = ApiToken.objects.create(user=user, name=name, prefix=secret[:PREFIX_LENGTH], hash=digest, created_at=now)
+        secret, digest = new_secret(PEOPLES_KIND)
+        token = ApiToken.objects.create(user=user, name=name, prefix=secret[:PREFIX_LENGTH], hash=digest)
     return token, secret
 
 
