@@ -2,34 +2,65 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from speccore import compare, engines, measure, plan
+from speccore import budget, compare, engines, measure, plan, selfrun
+from speccore.canonical import sha256_of
 from speccore.errors import ErrorBody, SpecError, UnknownModel
 from speccore.inventory import HostInventory, ModelInfo
 from speccore.measurement import AttemptMeasurement, JobAnalysis
-from speccore.protocol import AttemptReport, Finished, JobOffer, Running
+from speccore.protocol import AttemptReport, Finished, JobOffer, Running, TrialPlan
+from speccore.selfrun import ANALYSIS, INVENTORY, JOB, RUN, WORKLOADS, RunAttempt, RunIndex
 from speccore.spec import ExperimentSpec, parse_spec, problem_lines
 from speccore.workload import Workload
 from speccore.yamltext import read_yaml
 
-from . import evidence, runner
+from . import __version__, evidence, runner
 from .inventory import Host, chosen_runtime, nearest
 from .sinks import FolderSink
 
 
 @dataclass(frozen=True)
 class LocalRun:
-    """What came of it. ``analysis`` is None if the job failed or was stopped."""
+    """What came of it. ``analysis`` is None if the job failed or was stopped. ``n_blocks`` were run whole; fewer than planned
+    where the time was up, and then ``cut_short`` says so in words."""
 
     offer: JobOffer
     finished: Finished
     analysis: JobAnalysis | None
     reports: list[AttemptReport]
+    n_blocks: int = 0
+    cut_short: str = ""
+
+
+class BlockClock:
+    """Holds a run to its time: asked before each trial, it says no where a block begins that would not end in time."""
+
+    def __init__(self, budget_s: float | None, n_blocks: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._budget_s, self._n_blocks, self._clock = budget_s, n_blocks, clock
+        self._began = clock()
+        self._block_began: dict[int, float] = {}
+        self._seconds: list[float] = []
+        self.decision = budget.Decision(start=True)
+
+    def may_start(self, trial: TrialPlan) -> bool:
+        now = self._clock()
+        if trial.block not in self._block_began:
+            if self._block_began:
+                self._seconds.append(now - max(self._block_began.values()))
+            if self._budget_s is not None:
+                self.decision = budget.next_block(self._budget_s, now - self._began, self._seconds, self._n_blocks)
+            if self.decision.start:
+                self._block_began[trial.block] = now
+        return self.decision.start
 
 
 def read_spec(path: Path) -> ExperimentSpec:
@@ -94,24 +125,66 @@ def run_local(
     tell: Callable[[Running], None],
     on_attempt: Callable[[AttemptReport], None],
     on_planned: Callable[[int], None] = lambda n_trials: None,
+    *,
+    budget_s: float | None = None,
 ) -> LocalRun:
-    """Plans, runs, measures and compares. ``workloads`` are keyed as the points name them. Leaves all files under ``out``."""
+    """Plans, runs, measures and compares. ``workloads`` are keyed as the points name them. Leaves all files under ``out``.
+
+    With ``budget_s`` no block begins that would not end in that many seconds.
+    """
     offer = make_offer(spec, host, workloads)
     on_planned(len(offer.plan.trials))
     sink = FolderSink(out, on_attempt)
-    evidence.write_json(out / "job.json", offer)
-    evidence.write_json(out / "inventory.json", host.inventory)
+    used = {name: workloads[name] for name in offer.plan.workloads}
+    evidence.write_json(out / JOB, offer)
+    evidence.write_json(out / INVENTORY, host.inventory)
+    evidence.write_whole(out / WORKLOADS, _json({name: w.model_dump(mode="json") for name, w in used.items()}))
     job = runner.prepare(offer, workloads, host)
     work = out / "work"
-    finished = runner.run_job(job, work, sink, stop, tell)
+    clock, started_at = BlockClock(budget_s, spec.blocks), datetime.now(UTC)
+    finished = runner.run_job(job, work, sink, stop, tell, may_start=clock.may_start)
     if work.exists() and not any(work.iterdir()):
         work.rmdir()
     reports = [report for report, _ in sink.done]
     analysis = None
     if finished.outcome == "completed":
         analysis = analyse(offer, workloads, sink)
-        evidence.write_json(out / "analysis.json", analysis)
-    return LocalRun(offer, finished, analysis, reports)
+        evidence.write_json(out / ANALYSIS, analysis)
+    n_blocks = selfrun.whole_blocks(offer, reports)
+    _write_index(out, finished, sink, started_at, budget_s, n_blocks)
+    return LocalRun(offer, finished, analysis, reports, n_blocks, clock.decision.why_not)
+
+
+def _write_index(out: Path, finished: Finished, sink: FolderSink, started_at: datetime, budget_s: float | None, n_blocks: int) -> None:
+    """``run.json``: the run has ended, and this belongs to it."""
+    index = RunIndex(
+        job_id=finished.job_id,
+        outcome=finished.outcome,
+        error=finished.error,
+        agent_version=__version__,
+        started_at=started_at,
+        ended_at=datetime.now(UTC),
+        budget_s=budget_s,
+        n_blocks=n_blocks,
+        documents=selfrun.document_hashes(*(read_json(out / name) for name in (JOB, INVENTORY, WORKLOADS))),
+        attempts=[
+            RunAttempt(attempt_id=r.attempt_id, trial=r.trial, n=r.n, sha256=sha256_of(read_json(folder / "report.json")))
+            for r, folder in sink.done
+        ],
+    )
+    evidence.write_json(out / RUN, index)
+
+
+def read_json(path: Path) -> Any:
+    """Raises OSError, or :class:`SpecError` for what is no JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except ValueError as error:
+        raise SpecError(f"{path} is no JSON: {error}", remedy="Restore the file from a copy.") from error
+
+
+def _json(data: Any) -> bytes:
+    return json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink) -> JobAnalysis:

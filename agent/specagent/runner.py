@@ -82,13 +82,15 @@ def run_job(
     *,
     rest: threading.Event | None = None,
     ail: Callable[[ErrorBody | None], None] = lambda problem: None,
+    may_start: Callable[[TrialPlan], bool] = lambda trial: True,
 ) -> Finished:
     """All trials that are left, each with its retries. ``stop`` ends it after the engine is down: outcome cancelled.
 
-    While ``rest`` is set it pauses between trials. ``ail`` hears of what ails the host, and None when that is over.
+    While ``rest`` is set it pauses between trials. ``ail`` hears of what ails the host, and None when that is over. Where
+    ``may_start`` says no to a trial, the job ends there with what it has.
     """
     try:
-        return _JobRun(job, work, sink, stop, tell, rest or threading.Event(), ail).run()
+        return _JobRun(job, work, sink, stop, tell, rest or threading.Event(), ail, may_start).run()
     except Stopped:
         return Finished(job_id=job.offer.job_id, lease=job.offer.lease, outcome="cancelled")
     except OSError as error:
@@ -109,8 +111,10 @@ class _JobRun:
         tell: Callable[[Running], None],
         rest: threading.Event,
         ail: Callable[[ErrorBody | None], None],
+        may_start: Callable[[TrialPlan], bool],
     ) -> None:
         self._job, self._work, self._sink, self._stop, self._tell, self._rest, self._ail = job, work, sink, stop, tell, rest, ail
+        self._may_start = may_start
         self._blocks = Blocks(job.offer, job.host.inventory)
         self._room = Room(work, stop, self._say_shortage, sink.flush)
         self._pace = _Pace()
@@ -122,7 +126,7 @@ class _JobRun:
                 self._pause()
                 self._room.wait()
             left = self._blocks.left()
-            if not left:
+            if not left or not self._may_start(left[0]):
                 return _word_on(self._job, self._blocks.outcomes)
             self._try(left[0], self._pace.eta_s(len(left)))
         return Finished(job_id=offer.job_id, lease=offer.lease, outcome="cancelled")

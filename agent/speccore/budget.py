@@ -1,0 +1,96 @@
+"""How much of an experiment fits into a given time: whole blocks only, since the arms of a block are compared with each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .stats import MIN_BLOCKS
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether another block may begin, and in words why not. ``useless``: nothing could be said of what would come out."""
+
+    start: bool
+    why_not: str = ""
+    useless: bool = False
+
+
+def blocks_that_fit(budget_s: float, block_s: float) -> int:
+    """Whole blocks of ``block_s`` seconds in ``budget_s``. Raises ValueError for a block that takes no time."""
+    if block_s <= 0:
+        raise ValueError(f"a block takes time, not {block_s:g} s")
+    return max(0, math.floor(budget_s / block_s + 1e-9))
+
+
+def next_block(budget_s: float, elapsed_s: float, block_seconds: Sequence[float], n_planned: int) -> Decision:
+    """After ``block_seconds`` (one for each whole block so far, in order), may the next begin?
+
+    A block is expected to take as long as the longest so far. As soon as fewer than 3 blocks can be had in all, going on
+    would cost time and answer nothing.
+    """
+    n_done = len(block_seconds)
+    if not block_seconds:
+        return Decision(start=True)  # nothing is known yet
+    longest = max(block_seconds)
+    left_s = budget_s - elapsed_s
+    reachable = min(n_planned, n_done + blocks_that_fit(max(left_s, 0.0), longest))
+    if reachable < min(MIN_BLOCKS, n_planned):
+        needed = elapsed_s + (MIN_BLOCKS - n_done) * longest
+        why = (
+            f"a block takes {in_words(longest)}, so that {reachable} of the {MIN_BLOCKS} blocks that an interval needs fit into "
+            f"{in_words(budget_s)}; {in_words(needed)} would be enough"
+        )
+        return Decision(start=False, why_not=why, useless=True)
+    if reachable == n_done < n_planned:
+        return Decision(start=False, why_not=f"{in_words(max(left_s, 0.0))} are left and a block takes {in_words(longest)}")
+    return Decision(start=True)
+
+
+def before_start(budget_s: float, low_block_s: float, n_planned: int) -> Decision:
+    """Whether it makes sense to begin at all, if a block takes at least ``low_block_s`` seconds, as is guessed."""
+    needed = min(MIN_BLOCKS, n_planned)
+    if (fitting := blocks_that_fit(budget_s, low_block_s)) >= needed:
+        return Decision(start=True)
+    why = (
+        f"a block takes {in_words(low_block_s)} or more, so that {fitting} of the {needed} blocks that an interval needs fit into "
+        f"{in_words(budget_s)}; {in_words(needed * low_block_s)} or more would be needed"
+    )
+    return Decision(start=False, why_not=why, useless=True)
+
+
+def seconds_of(text: str) -> float:
+    """``90``, ``90s``, ``15m``, ``1.5h`` or ``1h30m`` in seconds. Raises ValueError."""
+    units = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+    total, digits, seen = 0.0, "", ""
+    for letter in text.strip().lower().replace(" ", ""):
+        if letter.isdecimal() or letter == ".":
+            digits += letter
+        elif letter in units and digits and (not seen or units[letter] < units[seen[-1]]):
+            total += float(digits) * units[letter]
+            digits, seen = "", seen + letter
+        else:
+            raise ValueError(f"{text!r} is no time such as 45m, 3h or 1h30m")
+    if digits:
+        if seen:
+            raise ValueError(f"{text!r} ends without a unit: s, m, h or d")
+        total += float(digits)
+    if not 0 < total < math.inf:
+        raise ValueError(f"{text!r} is no time above 0, such as 45m, 3h or 1h30m")
+    return total
+
+
+def in_words(seconds: float) -> str:
+    """``12 s``, ``2 min 5 s``, ``3 h 20 min``."""
+    whole = round(seconds)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{round(seconds / 60)} min"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
