@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 
 from .canonical import sha256_of
 from .errors import ErrorBody, SpecError
@@ -47,8 +48,8 @@ def plan_job(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> JobPlan
     ``workloads`` is keyed as the points name them. Raises :class:`SpecError` if a workload is missing or too short, or if
     a point asks for what is not offered yet.
     """
-    _refuse_what_is_not_offered(spec, workloads)
-    _refuse_what_is_too_much(spec)
+    if fault := next(chain(_missing(spec, workloads), _not_offered(spec), _too_much(spec)), None):
+        raise fault
     arms = [spec.baseline, *(a for a in spec.arms if a.name != spec.baseline.name)]
     arm_orders = balanced_orders(len(arms), spec.blocks, _rng(spec.seed, "arms"), anchor=True)
     point_orders = balanced_orders(len(spec.points), spec.blocks, _rng(spec.seed, "points"), anchor=False)
@@ -77,35 +78,50 @@ def plan_job(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> JobPlan
     return JobPlan(seed=spec.seed, trials=trials, workloads=hashes)
 
 
-def _refuse_what_is_not_offered(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> None:
-    for point in spec.points:
+def plan_faults(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> list[SpecError]:
+    """Everything that stands against a plan, each with its field. A workload that isn't there is left to the caller to tell."""
+    faults = [*_not_offered(spec), *_too_much(spec)]
+    if not faults and all(p.workload in workloads for p in spec.points):
+        try:
+            plan_job(spec, workloads)
+        except SpecError as error:
+            faults.append(error)
+    return faults
+
+
+def _missing(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterator[SpecError]:
+    known = ", ".join(sorted(workloads)) or "none"
+    for i, point in enumerate(spec.points):
         if point.workload not in workloads:
-            known = ", ".join(sorted(workloads)) or "none"
-            raise SpecError(
+            yield SpecError(
                 f"point {point.key!r}: no workload {point.workload!r}; known: {known}",
                 remedy="Name one of the known workloads.",
-                field="points.workload",
+                field=f"points.{i}.workload",
                 value=point.workload,
             )
+
+
+def _not_offered(spec: ExperimentSpec) -> Iterator[SpecError]:
+    for i, point in enumerate(spec.points):
         for field, plain in (("concurrency", 1), ("occupied_context", 0)):
             value = getattr(point, field)
             if value != plain:
-                raise SpecError(
+                yield SpecError(
                     f"point {point.key!r}: {field} {value} is not offered yet, only {plain}",
                     remedy=f"Set {field} to {plain}, or leave it out.",
-                    field=f"points.{field}",
+                    field=f"points.{i}.{field}",
                     value=value,
                 )
 
 
-def _refuse_what_is_too_much(spec: ExperimentSpec) -> None:
+def _too_much(spec: ExperimentSpec) -> Iterator[SpecError]:
     n_probes = sum(p.probes for p in spec.points)
     starts = {a.name: len(spec.points) if a.mode in STATEFUL_MODES else 1 for a in spec.arms}
     n_trials = spec.blocks * sum(starts.values())
     n_requests = spec.blocks * len(spec.arms) * n_probes + n_trials * spec.warmup.requests
     for what, n, most in (("starts of the engine", n_trials, MAX_TRIALS), ("requests", n_requests, MAX_REQUESTS)):
         if n > most:
-            raise SpecError(
+            yield SpecError(
                 f"the experiment has {n:,} {what}, more than the {most:,} of one job",
                 remedy="Lower blocks or probes, or split arms and points into several experiments.",
                 field="blocks",
@@ -203,11 +219,12 @@ class _Dealer:
         kind = "items" if what == "probe" else "warm-up items"
         alike = f" ({distinct} of them differ in their first {DISTINCT_BYTES} bytes)" if distinct < len(items) else ""
         fields = "probes" if what == "probe" else "warmup.requests"
+        first = next(i for i, p in enumerate(self.spec.points) if p.key == points[0].key)
         return SpecError(
             f"workload {workload.name!r} has {len(items)} {kind}{alike}; {needed} {what} requests of one trial need as many, "
             f"since no two requests of a trial may begin with the same {DISTINCT_BYTES} bytes",
             remedy=f"Lower {fields}, or use a workload with more distinct prompts.",
-            field=fields,
+            field=f"points.{first}.probes" if what == "probe" else fields,
             workload=workload.ref,
             n_items=len(items),
             needed=needed,

@@ -264,12 +264,17 @@ class ExperimentSpec(Person):
 
 
 class SpecProblem(BaseModel):
-    """One fault of a spec in words: where (dotted path), what, and the value that was given."""
+    """One fault of a spec in words: where (dotted path), what and its remedy, the value that was given.
+
+    ``line`` is the one in the file that a person sent, where it came as one. ``code`` is that of the error tree.
+    """
 
     model_config = ConfigDict(frozen=True)
     field: str
     message: str
     value: str = ""
+    code: str = "spec_invalid"
+    line: int | None = None
 
 
 def parse_spec(data: Any) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
@@ -284,8 +289,13 @@ def parse_spec(data: Any) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
 
 def problem_lines(problems: list[SpecProblem], most: int = 30) -> list[str]:
     """The problems for a person, a line each; of very many only the first."""
-    lines = [f"  {p.field or 'the file'}: {p.message}{f' (given: {p.value})' if p.value else ''}" for p in problems[:most]]
+    lines = [f"  {_where(p)}: {p.message}{f' (given: {p.value})' if p.value else ''}" for p in problems[:most]]
     return lines + ([f"  … and {len(problems) - most} more"] if len(problems) > most else [])
+
+
+def _where(p: SpecProblem) -> str:
+    field = p.field or "the file"
+    return field if p.line is None else f"line {p.line}, {field}"
 
 
 def _problem(e: Any) -> SpecProblem:

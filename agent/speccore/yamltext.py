@@ -6,6 +6,8 @@ from typing import Any
 
 import yaml
 
+from .spec import ExperimentSpec
+
 #: An experiment or a configuration is a page or two; a file that is larger is another one.
 MAX_BYTES = 256 * 1024
 
@@ -35,3 +37,30 @@ class _Strict(yaml.SafeLoader):
             seen.add(key.value)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
+
+
+def spec_to_yaml(spec: ExperimentSpec) -> str:
+    """The experiment as a person would write it: defaults left out, an arm and a point a line. :func:`read_yaml` gives it back."""
+    return data_to_yaml(spec.model_dump(mode="json", exclude_defaults=True))
+
+
+def data_to_yaml(data: dict[str, Any]) -> str:
+    """The same for a draft that need not be complete or right yet. Keys keep their order."""
+    laid_out = {k: [_Inline(v) if isinstance(v, dict) else v for v in part] if isinstance(part, list) else part for k, part in data.items()}
+    return yaml.dump(laid_out, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=140)
+
+
+class _Inline(dict[str, Any]):
+    """A mapping that is written on one line."""
+
+
+class _Writer(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _inline(writer: yaml.SafeDumper, data: _Inline) -> yaml.Node:
+    return writer.represent_mapping("tag:yaml.org,2002:map", data, flow_style=True)
+
+
+_Writer.add_representer(_Inline, _inline)

@@ -76,7 +76,7 @@ def test_points_of_one_workload_share_its_prompts_out() -> None:
 def test_too_few_prompts_are_refused_with_name_and_count() -> None:
     with pytest.raises(SpecError, match=r"workload 'count' has 4 items; 5 probe requests of one trial need as many") as refused:
         planned(spec_of(points=[{"workload": "count", "probes": 5}]), count=workload(n=4))
-    assert refused.value.body().details == {"field": "probes", "workload": "count@1", "n_items": 4, "needed": 5}
+    assert refused.value.body().details == {"field": "points.0.probes", "workload": "count@1", "n_items": 4, "needed": 5}
     with pytest.raises(SpecError, match=r"workload 'count' has 1 warm-up items; 2 warm-up requests"):
         planned(spec_of(warmup={"requests": 2}), count=workload(n_warmup=1))
 

@@ -183,7 +183,11 @@ class TestDispatch:
         assert sorted(hosts) == ["a-second", "a-second", "box", "box"]
 
     def test_labels(self, ready: World) -> None:
+        ready.agent.inventory = inventory(labels={"room": "attic"})
+        online(ready.agent)
         experiment = sent(ready, spec(placement={"labels": {"room": "attic"}}))
+        ready.agent.inventory = inventory()
+        online(ready.agent)
         assert self.waits(experiment) == "no free host with room=attic in this team"
         ready.agent.inventory = inventory(labels={"room": "attic"})
         online(ready.agent)

@@ -16,8 +16,7 @@ from speccore.spec import ExperimentSpec
 from specweb.experiments.models import Experiment, Host, Job, Model, Runtime
 
 from .jobs import move_job
-from .placement import Fit, NoFit, fit
-from .submission import has_labels, labels_in_words
+from .placement import Fit, NoFit, fit, has_labels, labels_in_words
 
 BY = "dispatcher"
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from speccore import engines
-from speccore.errors import ErrorBody, UnknownModel
+from speccore.errors import ErrorBody
 from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
 from speccore.spec import ExperimentSpec, RuntimeSelector
+
+from specweb.experiments.models import Host
 
 REFUSALS_TOLD = 3
 
@@ -27,7 +28,11 @@ class Fit:
 
 @dataclass(frozen=True)
 class NoFit:
+    """``refusals`` are all that the first build that was asked for can't do; none where there is no such build or no model."""
+
     reason: str  # in words, one clause
+    runtime_hash: str = ""
+    refusals: tuple[ErrorBody, ...] = ()
 
 
 def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
@@ -39,7 +44,7 @@ def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
     runtimes = [r for r in inventory.runtimes if selects(spec.runtime, r)]
     if not runtimes:
         return NoFit(f"has no engine build that is {describe(spec.runtime)}")
-    refused = ""
+    refused: NoFit | None = None
     for runtime in runtimes:
         commands, refusals = _render_all(spec, inventory, runtime)
         if not refusals:
@@ -47,8 +52,10 @@ def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
             target = models[spec.target.model]
             assert target is not None
             return Fit(runtime.manifest_hash, target.manifest_hash, drafts, commands, [d.uuid for d in inventory.devices])
-        refused = refused or f"can't run it: {_in_short([r.message for r in refusals])}"
-    return NoFit(refused)
+        words = f"can't run it: {_in_short([r.message for r in refusals])}"
+        refused = refused or NoFit(words, runtime.manifest_hash, tuple(refusals))
+    assert refused is not None
+    return refused
 
 
 def _in_short(messages: list[str]) -> str:
@@ -80,11 +87,12 @@ def describe(selector: RuntimeSelector) -> str:
     return selector.engine + (" with " + ", ".join(parts) if parts else "")
 
 
-def unknown_model(name: str, known: Iterable[str]) -> UnknownModel:
-    """The error for a model that no host ever advertised, with the nearest names."""
-    near = difflib.get_close_matches(name, list(known), n=3)
-    hint = f"; near: {', '.join(near)}" if near else ""
-    return UnknownModel(f"no host of this team ever had a model {name!r}{hint}", model=name, near=near)
+def has_labels(host: Host, labels: dict[str, str]) -> bool:
+    return all(host.labels.get(k) == v for k, v in labels.items())
+
+
+def labels_in_words(labels: dict[str, str]) -> str:
+    return "with " + ", ".join(f"{k}={v}" for k, v in labels.items()) if labels else ""
 
 
 def _same_commit(one: str, other: str) -> bool:
