@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -49,50 +47,6 @@ def held_fixed(spec: ExperimentSpec, job: Job, alias: str, inventory: HostInvent
         system = " ".join(v for k in ("system", "release", "machine") if (v := inventory.os.get(k)))
         facts += [Fact("system", system), Fact("boot", "", inventory.boot_id), Fact("agent", inventory.agent_version)]
     return facts
-
-
-@dataclass(frozen=True)
-class CommandPart:
-    text: str
-    added: bool
-
-
-@dataclass(frozen=True)
-class Command:
-    arm: str
-    mode: str
-    parts: list[CommandPart]
-    missing: list[str]  # what the baseline has and this arm lacks
-
-
-def command_differences(spec: ExperimentSpec, commands: Mapping[str, Sequence[str]]) -> list[Command]:
-    """Each arm's launch command, flag by flag, with what it adds to the baseline's marked."""
-    base = Counter(_units(commands.get(spec.baseline.name, [])))
-    result = []
-    for arm in spec.arms:
-        if arm.name not in commands:
-            continue
-        units = _units(commands[arm.name])
-        left = base.copy()
-        parts = []
-        for unit in units:
-            known = left[unit] > 0
-            left[unit] -= 1
-            parts.append(CommandPart(unit, added=not known and not arm.is_baseline))
-        result.append(Command(arm.name, arm.mode, parts, [] if arm.is_baseline else sorted((base - Counter(units)).elements())))
-    return result
-
-
-def _units(argv: Iterable[str]) -> list[str]:
-    """A command cut before each flag, so that a flag stays with its values; quoted where a shell needs it."""
-    units: list[list[str]] = []
-    for i, word in enumerate(argv):
-        quoted = word if word.startswith("{") and word.endswith("}") else shlex.quote(word)
-        if i < 2 or word.startswith("-") or not units:
-            units.append([quoted])
-        else:
-            units[-1].append(quoted)
-    return [" ".join(u) for u in units]
 
 
 @dataclass(frozen=True)

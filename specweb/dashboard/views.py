@@ -17,6 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
+from speccore.commandline import command_differences
 from speccore.spec import ExperimentSpec
 
 from specweb.accounts.services import may_submit
@@ -106,7 +107,7 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
         "controls": job_progress.controls_of(job, jobs, allowed=allowed, base=base),
         "blocks": job_progress.trial_blocks(job, trials),
         "facts": experiment_page.held_fixed(spec, job, alias, inventory),
-        "commands": experiment_page.command_differences(spec, job.commands),
+        "commands": command_differences(spec, job.commands),
         "evidence": page_queries.evidence_totals(job),
         "is_member": is_member,
     }

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import plotly
 import pytest
+from speccore.commandline import command_differences
 from speccore.measurement import VerdictWord
 from speccore.spec import MODES
 
 from specweb.dashboard import attempt_page, formats
-from specweb.dashboard.experiment_page import command_differences
 from specweb.dashboard.marks import MARKS, VERDICT_CLASSES, VERDICT_SHAPES
 from specweb.results import evidence_text
 from tests.web import sample
