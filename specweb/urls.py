@@ -1,4 +1,4 @@
-"""The address tree: agents under /agent, people's pages everywhere else."""
+"""The address tree: agents under /agent, people's programs under /api, people's pages everywhere else."""
 
 from django.urls import include, path
 
@@ -7,6 +7,7 @@ from specweb.api.health import health
 urlpatterns = [
     path("healthz", health),
     path("agent/v1/", include("specweb.api.agent_urls")),
+    path("api/v1/", include("specweb.api.people_urls")),
     path("", include("specweb.accounts.urls")),
     path("", include("specweb.dashboard.urls")),
 ]

@@ -117,3 +117,14 @@ def may_maintain(user: Any, team: Team) -> bool:
 def teams_maintained(user: Any) -> QuerySet[Team]:
     """Teams whose hosts a person may enrol, drain and revoke."""
     return Team.objects.filter(memberships__user_id=user.pk, memberships__role=Role.MAINTAINER).order_by("name")
+
+
+def teams_submitted(user: Any) -> QuerySet[Team]:
+    """Teams for which a person may submit experiments."""
+    may = [Role.SUBMITTER, Role.MAINTAINER]
+    return Team.objects.filter(memberships__user_id=user.pk, memberships__role__in=may).order_by("name")
+
+
+def memberships_of(user: Any) -> list[Membership]:
+    """A person's teams with their role in each (1 statement)."""
+    return list(Membership.objects.filter(user_id=user.pk).select_related("team").order_by("team__name"))

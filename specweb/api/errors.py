@@ -6,7 +6,7 @@ import errno
 import logging
 from typing import Any
 
-from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import DataError, IntegrityError
 from django.http import Http404
 from django.utils.encoding import escape_uri_path
@@ -14,24 +14,29 @@ from pydantic import ValidationError
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
-from speccore.errors import ErrorBody, ServerError, SpecWebError
+from speccore.errors import ErrorBody, ServerError, SpecError, SpecWebError
+from speccore.spec import SpecProblem
 
 log = logging.getLogger(__name__)
 
 #: HTTP status of an error's code; others follow from its blame.
 STATUS = {
     "bad_range": 400,
+    "bad_request": 400,
     "not_authenticated": 401,
     "host_revoked": 401,
     "not_allowed": 403,
     "not_found": 404,
     "stale_lease": 409,
     "not_possible": 409,
+    "key_reused": 409,
     "blobs_missing": 409,
     "wrong_offset": 409,
     "length_required": 411,
     "blob_too_large": 413,
     "part_too_large": 413,
+    "message_too_large": 413,
+    "unsupported_media_type": 415,
     "hash_mismatch": 422,
     "protocol_not_supported": 426,
 }
@@ -49,6 +54,49 @@ class LengthRequired(ServerError):
 
     def __init__(self) -> None:
         super().__init__("the request has no Content-Length")
+
+
+class BadRequest(ServerError):
+    """A query parameter, header or form that can't be what was meant."""
+
+    code = "bad_request"
+    retry = False
+
+    def __init__(self, message: str, remedy: str, **details: Any) -> None:
+        super().__init__(message, remedy=remedy, **details)
+
+
+class TooLarge(ServerError):
+    code = "message_too_large"
+    retry = False
+    remedy = "An experiment is a page or two of text: see whether this is the file that was meant."
+
+    def __init__(self, n_bytes: int, max_bytes: int) -> None:
+        super().__init__(f"the body has {n_bytes:,} bytes or more, at most {max_bytes:,} are read", max_bytes=max_bytes)
+
+
+class NotThisType(ServerError):
+    code = "unsupported_media_type"
+    retry = False
+    remedy = "Send Content-Type: application/json or application/yaml, or a form with one file."
+
+
+class SpecInvalid(SpecError):
+    """An experiment with faults: all of them in ``details.problems``, each with its field, its value, and what to do."""
+
+    MOST = 100
+
+    def __init__(self, problems: list[SpecProblem]) -> None:
+        first = problems[0]
+        more = f", and {len(problems) - 1} more in details.problems" if len(problems) > 1 else ""
+        told = [p.model_dump(mode="json") for p in problems[: self.MOST]]
+        super().__init__(f"{first.field or 'the experiment'}: {first.message}{more}", problems=told, n_problems=len(problems))
+
+
+class KeyReused(ServerError):
+    code = "key_reused"
+    retry = False
+    remedy = "Send a new Idempotency-Key with a new experiment, or the same experiment with this one."
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response:
@@ -70,7 +118,7 @@ def _where(context: dict[str, Any]) -> str:
 
 def _body_and_status(error: Exception) -> tuple[ErrorBody, int]:
     if isinstance(error, SpecWebError):
-        return error.body(), STATUS.get(error.code, 400 if error.blame == "spec" else 500)
+        return error.body(), STATUS.get(error.code, 422 if error.blame == "spec" else 500)
     if isinstance(error, ValidationError):
         fields = [{"field": ".".join(str(p) for p in e["loc"]), "message": e["msg"]} for e in error.errors(include_url=False)]
         first = fields[0]
@@ -91,6 +139,8 @@ def _body_and_status(error: Exception) -> tuple[ErrorBody, int]:
         return _error("storage_full", "the service has no room left for evidence", remedy=remedy, retry=True), 507
     if isinstance(error, RequestDataTooBig):
         return _error("message_too_large", "the message is larger than this service takes"), 413
+    if isinstance(error, SuspiciousOperation):
+        return _error("bad_request", f"the request can't be read: {error}"), 400
     if isinstance(error, exceptions.APIException):
         return _error(str(error.default_code), str(error.detail)), error.status_code
     return _error("server_error", "the service failed on this request; its log says why", retry=True), 500

@@ -15,24 +15,13 @@ from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
 
 from specweb.experiments.models import Host, Job
 from specweb.experiments.services.silence import Limits
+from specweb.experiments.services.silence import host_state as state_of
 from specweb.results.models import Attempt
 
 from . import formats
 
 #: Names that a line about a host repeats of its models.
 N_MODELS_TOLD = 6
-
-
-def state_of(host: Host, now: datetime, limits: Limits) -> str:
-    """online, stalled, lost, never seen or revoked. Draining is told beside it."""
-    if host.revoked_at:
-        return "revoked"
-    if host.last_seen_at is None:
-        return "never seen"
-    silent = now - host.last_seen_at
-    if silent < limits.stalled_after:
-        return "online"
-    return "stalled" if silent < limits.host_lost_after else "lost"
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import Q
 from speccore.errors import HostLost, HostRevoked, NoHostCanRun
 from speccore.jobstate import JobState
 
-from specweb.experiments.models import Job
+from specweb.experiments.models import Host, Job
 
 from .jobs import fail_job, move_job
 
@@ -21,6 +22,27 @@ class Limits:
     stalled_after: timedelta
     host_lost_after: timedelta
     waiting_for: timedelta
+
+    @classmethod
+    def of(cls, settings: Any) -> Limits:
+        """As this installation has them."""
+        return cls(
+            stalled_after=timedelta(seconds=settings.SPECWEB_STALLED_AFTER_S),
+            host_lost_after=timedelta(seconds=settings.SPECWEB_HOST_LOST_AFTER_S),
+            waiting_for=timedelta(seconds=settings.SPECWEB_WAITING_FOR_S),
+        )
+
+
+def host_state(host: Host, now: datetime, limits: Limits) -> str:
+    """online, stalled, lost, never seen or revoked. Draining is told beside it."""
+    if host.revoked_at:
+        return "revoked"
+    if host.last_seen_at is None:
+        return "never seen"
+    silent = now - host.last_seen_at
+    if silent < limits.stalled_after:
+        return "online"
+    return "stalled" if silent < limits.host_lost_after else "lost"
 
 
 def expire_silent_jobs(now: datetime, limits: Limits) -> list[Job]:

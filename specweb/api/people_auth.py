@@ -1,0 +1,82 @@
+"""Who speaks, of people: a token made on the account page, and what its owner may do in a team."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.views import APIView
+from speccore.errors import NotAllowed, ServerError
+
+from specweb.accounts.models import Team, User
+from specweb.accounts.services import PEOPLES_KIND, TokenRefused, may_submit, role_of, teams_submitted, user_of_token
+
+from .errors import BadRequest
+
+
+class NotAuthenticated(ServerError):
+    code = "not_authenticated"
+    retry = False
+    remedy = "Make a token on your account page (/account/) and send it with each request: Authorization: Bearer TOKEN."
+
+
+class PersonToken(BaseAuthentication):
+    """``Authorization: Bearer <token>``. A session's cookie is no way in here, so no other site can ask in a person's name."""
+
+    def authenticate(self, request: Request) -> tuple[User, None]:
+        given = request.headers.get("Authorization", "")
+        scheme, _, secret = given.partition(" ")
+        if not given:
+            raise NotAuthenticated("the request carries no token")
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise NotAuthenticated("the Authorization header is not of the form 'Bearer TOKEN'")
+        try:
+            user = user_of_token(secret.strip(), timezone.now())
+        except TokenRefused as error:
+            raise NotAuthenticated(str(error)) from None
+        if user is None:
+            hint = "" if secret.strip().startswith(f"{PEOPLES_KIND}_") else f"; a person's token begins with {PEOPLES_KIND}_"
+            raise NotAuthenticated(f"the token is unknown here{hint}")
+        return user, None
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Bearer"
+
+
+class PeopleView(APIView):
+    """Base of every address for people's programs: the token is needed, ``request.user`` is its owner."""
+
+    authentication_classes = [PersonToken]
+    permission_classes = [IsAuthenticated]
+
+
+def submitting_team(user: User, slug: str) -> Team:
+    """The team that a person submits for: the named one, or the only one there is.
+
+    A team that one is not in looks like one that isn't there. Raises :class:`BadRequest` or :class:`NotAllowed`.
+    """
+    mine = list(teams_submitted(user))
+    if not slug:
+        if len(mine) == 1:
+            return mine[0]
+        if not mine:
+            raise NotAllowed("you may not submit for any team", remedy="Ask a maintainer of your team for the role submitter.")
+        raise BadRequest(f"you may submit for several teams: {', '.join(t.slug for t in mine)}", "Name one with ?team=.", parameter="team")
+    team = next((t for t in mine if t.slug == slug), None)
+    if team is not None:
+        return team
+    known = user.teams.filter(slug=slug).first() if slug.isprintable() else None
+    if known is not None:
+        refuse_unless_submitter(user, known)
+    names = ", ".join(t.slug for t in mine) or "none that you may submit for"
+    raise BadRequest(f"you are in no team {slug[:60]!r}", f"Your teams: {names}.", parameter="team")
+
+
+def refuse_unless_submitter(user: User, team: Team) -> None:
+    """Raises :class:`NotAllowed`, in words, unless the person may submit for the team."""
+    if may_submit(user, team):
+        return
+    role = role_of(user, team)
+    what = f"your role in team {team.slug} is {role}, which may read only" if role else f"you are not in team {team.slug}"
+    raise NotAllowed(what, remedy="Ask a maintainer of the team for the role submitter.")

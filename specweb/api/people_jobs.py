@@ -1,0 +1,112 @@
+"""What people's programs do to jobs, and the evidence that jobs left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+from uuid import UUID
+
+from django.http import Http404, StreamingHttpResponse
+from django.utils import timezone
+from django.utils.http import content_disposition_header
+from rest_framework.request import Request
+from rest_framework.response import Response
+from speccore.errors import NotPossible
+
+from specweb.experiments.models import Job
+from specweb.experiments.services.jobs import request_cancel, request_pause, resume_job, retry_job
+from specweb.results import api_queries, page_queries
+from specweb.results.store import CHUNK, open_blob
+
+from . import people_query as query
+from . import people_shapes as shapes
+from .people_auth import PeopleView, refuse_unless_submitter
+from .people_renderers import Bytes, OtherThanJson
+
+FILES_SHOWN, FILES_MOST = 500, 2_000
+
+
+def _controlled(request: Request, job_id: UUID) -> Job:
+    """The job, if the person may submit for its team."""
+    query.only(request)
+    job = page_queries.job_shown(request.user, job_id)
+    if job is None:
+        raise Http404
+    refuse_unless_submitter(request.user, job.experiment.team)
+    return job
+
+
+def _answer(job: Job, status: int = 200) -> Response:
+    fresh = Job.objects.select_related("host", "wanted_host").defer("plan", "commands").get(pk=job.pk)
+    return Response(shapes.job_line(fresh) | {"experiment": str(fresh.experiment_id)}, status=status)
+
+
+class CancelView(PeopleView):
+    def post(self, request: Request, job_id: UUID) -> Response:
+        job = _controlled(request, job_id)
+        if not request_cancel(job, now=timezone.now(), by=request.user.get_username()):
+            raise NotPossible("nothing to cancel: the job has ended, or is being cancelled already", remedy="Look at its state.")
+        return _answer(job)
+
+
+class PauseView(PeopleView):
+    def post(self, request: Request, job_id: UUID) -> Response:
+        job = _controlled(request, job_id)
+        if not request_pause(job, now=timezone.now(), by=request.user.get_username()):
+            raise NotPossible("nothing to pause: the job rests already, or is done", remedy="Look at its state.")
+        return _answer(job)
+
+
+class ResumeView(PeopleView):
+    def post(self, request: Request, job_id: UUID) -> Response:
+        job = _controlled(request, job_id)
+        if not resume_job(job, now=timezone.now(), by=request.user.get_username()):
+            raise NotPossible("nothing to resume: the job was not paused", remedy="Look at its state.")
+        return _answer(job)
+
+
+class RetryView(PeopleView):
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """The new job; the old one stays as history."""
+        job = _controlled(request, job_id)
+        return _answer(retry_job(job, now=timezone.now(), by=request.user.get_username()), 201)
+
+
+class EvidenceListView(PeopleView):
+    def get(self, request: Request, job_id: UUID) -> Response:
+        query.only(request, "limit", "after")
+        job = page_queries.job_shown(request.user, job_id)
+        if job is None:
+            raise Http404
+        n = query.whole_number(request, "limit", FILES_SHOWN, 1, FILES_MOST)
+        files = api_queries.evidence_page(job, query.whole_number(request, "after", 0, 0, 2**62), n + 1)
+        for_team = page_queries.is_member(request.user, job.experiment)
+        more = query.next_page(request, after=files[n - 1].pk) if len(files) > n else None
+        return Response({"evidence": [shapes.evidence(f, for_team=for_team) for f in files[:n]], "next": more})
+
+
+class EvidenceView(OtherThanJson):
+    renderer_classes = [Bytes]
+
+    def get(self, request: Request, attempt_id: UUID, name: str) -> StreamingHttpResponse:
+        """The stored bytes, uncompressed. Prompts and answers are for the team."""
+        query.only(request)
+        attempt = page_queries.attempt_shown(request.user, attempt_id)
+        file = page_queries.evidence_file(attempt, name) if attempt else None
+        if attempt is None or file is None or (file.private and not page_queries.is_member(request.user, attempt.trial.job.experiment)):
+            raise Http404
+        try:
+            stream = open_blob(file.blob)
+        except OSError:
+            raise Http404 from None
+        answer = StreamingHttpResponse(_pieces(stream), content_type="application/octet-stream")
+        answer["Content-Disposition"] = content_disposition_header(True, file.name) or "attachment"
+        answer["Content-Length"] = str(file.blob.bytes)
+        answer["X-Content-SHA256"] = file.blob.sha256
+        return answer
+
+
+def _pieces(stream: BinaryIO) -> Iterator[bytes]:
+    with stream:
+        while piece := stream.read(CHUNK):
+            yield piece

@@ -1,0 +1,151 @@
+"""The API for people's programs: experiments, hosts and workloads. Read, call, answer."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.http import Http404
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+from speccore.jobstate import JobState
+from speccore.yamltext import spec_to_yaml
+
+from specweb.accounts.models import Team
+from specweb.accounts.services import memberships_of
+from specweb.experiments.models import Experiment, Visibility
+from specweb.experiments.services.preview import preview
+from specweb.experiments.services.silence import Limits, host_state
+from specweb.experiments.services.submission import submit
+from specweb.results import api_queries, page_queries
+
+from . import people_query as query
+from . import people_shapes as shapes
+from .errors import KeyReused, SpecInvalid
+from .people_auth import PeopleView, submitting_team
+from .people_body import PARSERS, body_of
+from .people_renderers import OtherThanJson, Yaml
+
+N_SHOWN, N_MOST = 50, 200
+KEY_HEADER = "Idempotency-Key"
+
+
+class MeView(PeopleView):
+    """Whose token it is: the first thing to ask when something is refused."""
+
+    def get(self, request: Request) -> Response:
+        query.only(request)
+        return Response(shapes.person(request.user, memberships_of(request.user)))
+
+
+class ExperimentsView(PeopleView):
+    parser_classes = PARSERS
+
+    def get(self, request: Request) -> Response:
+        query.only(request, "team", "state", "q", "limit", "before")
+        n = query.whole_number(request, "limit", N_SHOWN, 1, N_MOST)
+        found = api_queries.experiments_listed(
+            request.user,
+            team=query.text(request, "team"),
+            state=query.one_of(request, "state", JobState),
+            text=query.text(request, "q"),
+            before=query.uuid(request, "before"),
+            n=n + 1,
+        )
+        more = query.next_page(request, before=found[n - 1].pk) if len(found) > n else None
+        return Response({"experiments": [shapes.experiment_line(e) for e in found[:n]], "next": more})
+
+    def post(self, request: Request) -> Response:
+        """A new experiment; one that came before under the same key and is the same is answered with what it became."""
+        query.only(request, "team", "visibility")
+        team = submitting_team(request.user, query.text(request, "team"))
+        visibility = query.one_of(request, "visibility", Visibility) or Visibility.TEAM
+        key = query.uuid_of(request.headers.get(KEY_HEADER, "").strip(), KEY_HEADER)
+        body = body_of(request)
+        known = _sent_before(team, key)
+        if known is not None:
+            _refuse_another(known, body.spec_hash(), visibility)
+            return self._answer(request, known, 200)
+        checked = body.checked(team)
+        if checked.spec is None:
+            raise SpecInvalid(checked.problems)
+        stored = submit(checked.spec, team, request.user, visibility, submission_key=key)
+        _refuse_another(stored, checked.spec.spec_hash(), visibility)  # another request may have come first with this key
+        return self._answer(request, stored, 201)
+
+    def _answer(self, request: Request, experiment: Experiment, status: int) -> Response:
+        shown = page_queries.experiment_shown(request.user, experiment.pk)
+        if shown is None:
+            raise Http404
+        line = shapes.experiment_line(shown)
+        return Response(line, status=status, headers={"Location": line["api_url"]})
+
+
+def _sent_before(team: Team, key: UUID | None) -> Experiment | None:
+    return Experiment.objects.filter(team=team, submission_key=key).first() if key else None
+
+
+def _refuse_another(known: Experiment, spec_hash: str, visibility: Visibility) -> None:
+    if known.spec_hash != spec_hash or known.visibility != visibility:
+        raise KeyReused(f"this {KEY_HEADER} came before with another experiment", experiment=str(known.pk))
+
+
+class PreviewView(PeopleView):
+    parser_classes = PARSERS
+
+    def post(self, request: Request) -> Response:
+        """What would run, where and for how long. Nothing is stored."""
+        query.only(request, "team")
+        team = submitting_team(request.user, query.text(request, "team"))
+        checked = body_of(request).checked(team)
+        if checked.spec is None:
+            raise SpecInvalid(checked.problems)
+        return Response(shapes.values(preview(checked.spec, team, now=timezone.now())))
+
+
+class ExperimentView(PeopleView):
+    def get(self, request: Request, experiment_id: UUID) -> Response:
+        query.only(request)
+        found = _shown(request, experiment_id)
+        jobs = list(found.jobs.all())
+        by_id, counted = {j.pk: j for j in jobs}, api_queries.trials_counted(jobs)
+        for_team = page_queries.is_member(request.user, found)
+        whole: dict[str, Any] = shapes.experiment_line(found) | {
+            "spec": found.spec,
+            "spec_hash": found.spec_hash,
+            "spec_yaml_url": shapes.address("api-spec-yaml", found.pk),
+            "jobs": [shapes.job_whole(j, counted.get(j.pk, (0, 0)), for_team=for_team) for j in jobs],
+            "comparisons": [shapes.comparison(by_id[c.job_id], c.parsed) for c in api_queries.comparisons_of(found)],
+        }
+        return Response(whole)
+
+
+class SpecYamlView(OtherThanJson):
+    renderer_classes = [Yaml]
+
+    def get(self, request: Request, experiment_id: UUID) -> Response:
+        query.only(request)
+        return Response(spec_to_yaml(_shown(request, experiment_id).parsed_spec))
+
+
+def _shown(request: Request, experiment_id: UUID) -> Experiment:
+    found = page_queries.experiment_shown(request.user, experiment_id)
+    if found is None:
+        raise Http404
+    return found
+
+
+class HostsView(PeopleView):
+    def get(self, request: Request) -> Response:
+        query.only(request, "team")
+        hosts = api_queries.hosts_listed(request.user, team=query.text(request, "team"))
+        now, limits = timezone.now(), Limits.of(settings)
+        return Response({"hosts": [shapes.host_line(h, host_state(h, now, limits)) for h in hosts]})
+
+
+class WorkloadsView(PeopleView):
+    def get(self, request: Request) -> Response:
+        query.only(request)
+        return Response({"workloads": [shapes.workload(w, w.n_items) for w in api_queries.workloads_listed(request.user)]})

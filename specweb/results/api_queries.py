@@ -1,0 +1,71 @@
+"""What people's programs read: each function one or a few statements, however many experiments, jobs or files there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, Exists, F, Func, IntegerField, OuterRef, Prefetch, Q
+from django.db.models.functions import Coalesce
+from speccore.jobstate import JobState
+
+from specweb.accounts.models import User
+from specweb.experiments.models import STATE_ORDER, Experiment, ExperimentQuerySet, Host, Job, Workload
+from specweb.experiments.text import storable
+
+from .models import Comparison, EvidenceFile, Trial
+
+
+def experiments_listed(user: User, *, team: str, state: JobState | None, text: str, before: UUID | None, n: int) -> list[Experiment]:
+    """The newest experiments that a person may read, from ``before`` on, with their jobs (2 statements)."""
+    found = Experiment.objects.visible_to(user)
+    if team:
+        found = found.filter(team__slug=storable(team))
+    if text:
+        found = found.filter(Q(name__icontains=storable(text)) | Q(question__icontains=storable(text)))
+    if state:
+        found = _in_state(found, state)
+    if before:
+        found = found.filter(pk__lt=before)
+    jobs = Job.objects.select_related("host", "wanted_host").defer("plan", "commands", "progress")
+    return list(found.select_related("team", "created_by").defer("spec").prefetch_related(Prefetch("jobs", jobs)).order_by("-id")[:n])
+
+
+def _in_state(found: ExperimentQuerySet, state: JobState) -> ExperimentQuerySet:
+    """Those that show ``state``: a job of theirs is in it, and none is in a state that goes before (see ``Experiment.state``)."""
+    here = Job.objects.current().filter(experiment=OuterRef("pk"))
+    earlier = [s.value for s in STATE_ORDER[: STATE_ORDER.index(state)]]
+    return found.filter(Exists(here.filter(state=state.value)), ~Exists(here.filter(state__in=earlier)))
+
+
+def trials_counted(jobs: Sequence[Job]) -> dict[UUID, tuple[int, int]]:
+    """Job → how many trials it has, and how many of them are measured (1 statement)."""
+    rows = Trial.objects.filter(job__in=jobs).values("job_id").order_by("job_id")
+    counted = rows.annotate(n=Count("id", distinct=True), done=Count("id", distinct=True, filter=Q(attempts__accepted=True)))
+    return {row["job_id"]: (row["n"], row["done"]) for row in counted}
+
+
+def comparisons_of(experiment: Experiment) -> list[Comparison]:
+    """The current comparisons of all jobs of an experiment, those of a job that a finished retry replaced left out (1 statement)."""
+    rows = Comparison.objects.current().filter(job__experiment=experiment).exclude(job__retry__state=JobState.PROCESSED.value)
+    return list(rows.order_by("job_id", "point__position", "arm__position"))
+
+
+def evidence_page(job: Job, after: int, n: int) -> list[EvidenceFile]:
+    """Evidence files of a job in the order in which they came (1 statement)."""
+    rows = EvidenceFile.objects.filter(attempt__trial__job=job, pk__gt=after).select_related("blob", "attempt", "attempt__trial__arm")
+    return list(rows.order_by("pk")[:n])
+
+
+def hosts_listed(user: User, *, team: str) -> list[Host]:
+    """Hosts of a person's teams that are not revoked, with what they offer (1 statement)."""
+    hosts = Host.objects.visible_to(user).filter(revoked_at=None).select_related("team", "inventory")
+    return list((hosts.filter(team__slug=storable(team)) if team else hosts).order_by("team__slug", "name"))
+
+
+def workloads_listed(user: User) -> list[Any]:
+    """Built-in workloads and those of a person's teams, each with its number of items (1 statement)."""
+    n_items = Func(F("content__items"), function="jsonb_array_length", output_field=IntegerField())
+    rows = Workload.objects.visible_to(user).select_related("team").defer("content").annotate(n_items=Coalesce(n_items, 0))
+    return list(rows.order_by("name", "-version", "team__slug"))
