@@ -170,8 +170,18 @@ class HostQuerySet(models.QuerySet["Host"]):
         return self.filter(team__in=_teams_of(user))
 
 
+class PollingHosts(models.Manager.from_queryset(HostQuerySet)):  # type: ignore[misc]
+    """Hosts that poll for work. Machines of uploaded runs never do, so that nothing may wait for them."""
+
+    def get_queryset(self) -> HostQuerySet:
+        return super().get_queryset().filter(self_run=False)
+
+
 class Host(models.Model):
-    """A machine with an agent. ``inventory`` is the newest that it sent; labels are its owner's own."""
+    """A machine with an agent. ``inventory`` is the newest that it sent; labels are its owner's own.
+
+    ``objects`` leaves out the machines of uploaded runs (``self_run``), which no token stands for; ``every`` has them too.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="hosts")
@@ -187,8 +197,10 @@ class Host(models.Model):
     agent_version = models.CharField(max_length=40, blank=True)
     labels = models.JSONField(default=dict)
     inventory = models.ForeignKey("HostInventory", on_delete=models.PROTECT, null=True, related_name="+")
+    self_run = models.BooleanField(default=False)
 
-    objects = HostQuerySet.as_manager()
+    objects = PollingHosts()
+    every = HostQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]

@@ -1,4 +1,4 @@
-"""Uploads in parts: what came so far of a host's file is kept until its last part, so that a cut line costs one part only."""
+"""Uploads in parts: what came so far of a sender's file is kept until its last part, so that a cut line costs one part only."""
 
 from __future__ import annotations
 
@@ -12,21 +12,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
+from uuid import UUID
 
 from django.conf import settings
 from speccore.errors import BlobTooLarge, HashMismatch, ServerError
 
-from specweb.experiments.models import Host
+from specweb.accounts.models import Team
 
 from .models import Blob
 from .store import CHUNK, INCOMING, Readable, held_blob, store_blob
 
 PART_BYTES = 8 * 1024**2
-#: Files that a host may have under way; the one that rested longest makes room.
+#: Files that a sender may have under way; the one that rested longest makes room.
 MAX_PARTIALS = 16
 #: What was begun and not gone on with for this long is given up.
 LIFE = timedelta(days=1)
+
+
+class Sender(Protocol):
+    """Who sends files: a host, or a person for a team. What it has under way is its own."""
+
+    pk: UUID
+    team: Team
+
 
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 
@@ -76,15 +85,15 @@ def part_of(content_range: str, length: int) -> Part:
     return part
 
 
-def offset_of(sha256: str, host: Host) -> int:
-    """How many bytes of the encoded file the host has sent so far."""
+def offset_of(sha256: str, sender: Sender) -> int:
+    """How many bytes of the encoded file the sender has sent so far."""
     try:
-        return _path(sha256, host).stat().st_size
+        return _path(sha256, sender).stat().st_size
     except FileNotFoundError:
         return 0
 
 
-def receive_part(sha256: str, body: Readable, host: Host, part: Part, *, zstd: bool, max_bytes: int) -> Blob | int:
+def receive_part(sha256: str, body: Readable, sender: Sender, part: Part, *, zstd: bool, max_bytes: int) -> Blob | int:
     """Adds a part; returns how many bytes there are now, or the blob after the last one.
 
     A part counts whole or not at all: it is read to its end first, so neither a cut line nor a second sender can leave half
@@ -93,14 +102,14 @@ def receive_part(sha256: str, body: Readable, host: Host, part: Part, *, zstd: b
     """
     if part.total > max_bytes:
         raise BlobTooLarge(f"the body has {part.total:,} bytes", max_bytes=max_bytes)
-    path = _path(sha256, host)
+    path = _path(sha256, sender)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=path.parent) as piece:
         if (got := _copy(body, piece, part.n_bytes)) != part.n_bytes:
             raise BadRange(f"the body ended after {got:,} of {part.n_bytes:,} bytes", remedy="Send the part again.")
         piece.seek(0)
         with _locked(path) as file:
-            if blob := held_blob(sha256, host.team):  # another request ended meanwhile what this one sends again
+            if blob := held_blob(sha256, sender.team):  # another request ended meanwhile what this one sends again
                 path.unlink(missing_ok=True)
                 return blob
             there = os.fstat(file.fileno()).st_size
@@ -110,10 +119,12 @@ def receive_part(sha256: str, body: Readable, host: Host, part: Part, *, zstd: b
                 raise WrongOffset(f"the part begins at byte {part.first:,}, {there:,} bytes are here", offset=there)
             if not there:
                 _make_room(path)
-            return _add(file, piece, path, sha256, host, part, zstd=zstd, max_bytes=max_bytes)
+            return _add(file, piece, path, sha256, sender, part, zstd=zstd, max_bytes=max_bytes)
 
 
-def _add(file: IO[bytes], piece: IO[bytes], path: Path, sha256: str, host: Host, part: Part, *, zstd: bool, max_bytes: int) -> Blob | int:
+def _add(
+    file: IO[bytes], piece: IO[bytes], path: Path, sha256: str, sender: Sender, part: Part, *, zstd: bool, max_bytes: int
+) -> Blob | int:
     if part.last + 1 < part.total:
         try:
             shutil.copyfileobj(piece, file, CHUNK)
@@ -125,7 +136,7 @@ def _add(file: IO[bytes], piece: IO[bytes], path: Path, sha256: str, host: Host,
     # The last part is never added: a file that is all there but not stored could not be gone on with.
     file.seek(0)
     try:
-        blob = store_blob(sha256, _OneAfterTheOther(file, piece), host.team, zstd=zstd, max_bytes=max_bytes)
+        blob = store_blob(sha256, _OneAfterTheOther(file, piece), sender.team, zstd=zstd, max_bytes=max_bytes)
     except (HashMismatch, BlobTooLarge):
         path.unlink(missing_ok=True)
         raise
@@ -145,9 +156,9 @@ class _OneAfterTheOther:
         return b""
 
 
-def forget_parts(sha256: str, host: Host) -> None:
+def forget_parts(sha256: str, sender: Sender) -> None:
     """The file came whole meanwhile."""
-    _path(sha256, host).unlink(missing_ok=True)
+    _path(sha256, sender).unlink(missing_ok=True)
 
 
 def sweep_incoming(now: datetime) -> int:
@@ -161,8 +172,8 @@ def sweep_incoming(now: datetime) -> int:
     return n
 
 
-def _path(sha256: str, host: Host) -> Path:
-    return Path(settings.SPECWEB_EVIDENCE_DIR) / INCOMING / host.pk.hex / f"{sha256}.partial"
+def _path(sha256: str, sender: Sender) -> Path:
+    return Path(settings.SPECWEB_EVIDENCE_DIR) / INCOMING / sender.pk.hex / f"{sha256}.partial"
 
 
 def _copy(body: Readable, out: IO[bytes], at_most: int) -> int:

@@ -196,7 +196,7 @@ def test_no_room_is_told_by_code(world: World, offer: JobOffer, monkeypatch: pyt
     def no_room(*args: Any, **kwargs: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("specweb.api.agent_views.receive_part", no_room)
+    monkeypatch.setattr("specweb.api.blobs.receive_part", no_room)
     reply = put(world.agent, offer.lease_token, *PARTS[0])
     assert code(reply) == (507, "storage_full")
     assert reply.json()["error"]["retry"] is True

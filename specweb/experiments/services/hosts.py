@@ -45,7 +45,7 @@ def create_host(team: Team, hostname: str, *, agent_version: str = "") -> tuple[
     """A host under the first free name after ``hostname``, and its agent token."""
     secret, digest = new_secret("agent")
     base = re.sub(r"[^A-Za-z0-9._-]+", "-", hostname).strip("-.")[:60] or "host"
-    taken = set(Host.objects.filter(team=team, name__startswith=base).values_list("name", flat=True))
+    taken = set(Host.every.filter(team=team, name__startswith=base).values_list("name", flat=True))
     name = next(n for n in (base, *(f"{base}-{i}" for i in range(2, len(taken) + 3))) if n not in taken)
     return Host.objects.create(team=team, name=name, token_hash=digest, agent_version=agent_version[:40]), secret
 
