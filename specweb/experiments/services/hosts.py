@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from speccore.errors import HostRevoked, NotAllowed
 from speccore.inventory import HostInventory as Inventory
+from speccore.inventory import ModelInfo, RuntimeInfo
 from speccore.jobstate import HELD, JobState
 from speccore.protocol import EnrolRequest
 
@@ -44,10 +45,32 @@ def enrol(request: EnrolRequest, now: datetime) -> tuple[Host, str]:
 def create_host(team: Team, hostname: str, *, agent_version: str = "") -> tuple[Host, str]:
     """A host under the first free name after ``hostname``, and its agent token."""
     secret, digest = new_secret("agent")
-    base = re.sub(r"[^A-Za-z0-9._-]+", "-", hostname).strip("-.")[:60] or "host"
+    base = _base_name(hostname)
     taken = set(Host.every.filter(team=team, name__startswith=base).values_list("name", flat=True))
     name = next(n for n in (base, *(f"{base}-{i}" for i in range(2, len(taken) + 3))) if n not in taken)
     return Host.objects.create(team=team, name=name, token_hash=digest, agent_version=agent_version[:40]), secret
+
+
+def self_run_host(team: Team, inventory: Inventory, digest: str, now: datetime) -> HostInventory:
+    """The machine of an uploaded run with its inventory as it was then: one host for each hostname, which never polls.
+
+    Its builds and models get rows, since jobs refer to them, and are no offer: nothing is dispatched to it.
+    """
+    name = f"{_base_name(inventory.hostname)}-self-run"
+    _, nobodys = new_secret("agent")
+    host, _ = Host.every.get_or_create(
+        team=team, name=name, self_run=True, defaults={"token_hash": nobodys, "agent_version": inventory.agent_version[:40]}
+    )
+    row, _ = _inventory_row(host, inventory, digest, now)
+    for runtime in inventory.runtimes:
+        runtime_row(runtime, now)
+    for model in inventory.models:
+        model_row(model, now)
+    return row
+
+
+def _base_name(hostname: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", hostname).strip("-.")[:60] or "host"
 
 
 def host_of_token(token: str) -> Host | None:
@@ -109,11 +132,7 @@ def store_inventory(host: Host, inventory: Inventory, now: datetime, *, digest: 
     """
     digest = digest or inventory.content_hash()
     with transaction.atomic():
-        row, _ = HostInventory.objects.get_or_create(
-            host=host,
-            hash=digest,
-            defaults={"hardware": inventory.hardware_name()[:200], "content": inventory.model_dump(mode="json"), "received_at": now},
-        )
+        row, _ = _inventory_row(host, inventory, digest, now)
         Host.objects.filter(pk=host.pk).update(inventory=row, labels=inventory.labels, agent_version=inventory.agent_version[:40])
         host.inventory = row
         _fill_catalogues(host, inventory, now)
@@ -122,33 +141,49 @@ def store_inventory(host: Host, inventory: Inventory, now: datetime, *, digest: 
     return row
 
 
+def _inventory_row(host: Host, inventory: Inventory, digest: str, now: datetime) -> tuple[HostInventory, bool]:
+    return HostInventory.objects.get_or_create(
+        host=host,
+        hash=digest,
+        defaults={"hardware": inventory.hardware_name()[:200], "content": inventory.model_dump(mode="json"), "received_at": now},
+    )
+
+
 def _fill_catalogues(host: Host, inventory: Inventory, now: datetime) -> None:
     for info in inventory.runtimes:
-        runtime, _ = Runtime.objects.get_or_create(
-            manifest_hash=info.manifest_hash,
-            defaults={
-                "engine": info.engine,
-                "version": info.version[:200],
-                "source_commit": info.source_commit[:64],
-                "backend": info.backend[:40],
-                "first_seen_at": now,
-            },
-        )
-        runtime.hosts.add(host)
+        runtime_row(info, now).hosts.add(host)
     for m in inventory.models:
-        model, _ = Model.objects.get_or_create(
-            manifest_hash=m.manifest_hash,
-            defaults={
-                "format": m.format[:20],
-                "size_bytes": m.size_bytes,
-                "architecture": m.architecture[:80],
-                "quantization": m.quantization[:40],
-                "n_parameters": m.n_parameters,
-                "n_layers": m.n_layers,
-                "context_length": m.context_length,
-                "vocab_size": m.vocab_size,
-                "has_mtp": m.has_mtp,
-                "first_seen_at": now,
-            },
-        )
-        HostModel.objects.get_or_create(host=host, model=model, alias=m.alias[:200])
+        HostModel.objects.get_or_create(host=host, model=model_row(m, now), alias=m.alias[:200])
+
+
+def runtime_row(info: RuntimeInfo, now: datetime) -> Runtime:
+    row, _ = Runtime.objects.get_or_create(
+        manifest_hash=info.manifest_hash,
+        defaults={
+            "engine": info.engine,
+            "version": info.version[:200],
+            "source_commit": info.source_commit[:64],
+            "backend": info.backend[:40],
+            "first_seen_at": now,
+        },
+    )
+    return row
+
+
+def model_row(info: ModelInfo, now: datetime) -> Model:
+    row, _ = Model.objects.get_or_create(
+        manifest_hash=info.manifest_hash,
+        defaults={
+            "format": info.format[:20],
+            "size_bytes": info.size_bytes,
+            "architecture": info.architecture[:80],
+            "quantization": info.quantization[:40],
+            "n_parameters": info.n_parameters,
+            "n_layers": info.n_layers,
+            "context_length": info.context_length,
+            "vocab_size": info.vocab_size,
+            "has_mtp": info.has_mtp,
+            "first_seen_at": now,
+        },
+    )
+    return row

@@ -11,7 +11,7 @@ from speccore.workload import Workload as WorkloadContent
 
 from specweb import queue
 from specweb.accounts.models import Team, User
-from specweb.experiments.models import Arm, Experiment, Job, Point, Visibility, Workload
+from specweb.experiments.models import Arm, Experiment, Job, Origin, Point, Visibility, Workload
 from specweb.experiments.text import storable
 
 from .checking import Resolved, error_of, resolve
@@ -52,6 +52,24 @@ def _submitted(team: Team, key: UUID) -> Experiment | None:
 def _store(
     spec: ExperimentSpec, team: Team, user: User | None, visibility: Visibility, submission_key: UUID | None, found: Resolved
 ) -> Experiment:
+    experiment = store_experiment(spec, team, user, visibility, found.workloads, submission_key=submission_key)
+    for host in found.jobs:
+        Job.objects.create(experiment=experiment, wanted_host=host, reason="waits to be dispatched")
+    transaction.on_commit(lambda: queue.send("dispatch"))
+    return experiment
+
+
+def store_experiment(
+    spec: ExperimentSpec,
+    team: Team,
+    user: User | None,
+    visibility: Visibility,
+    workloads: dict[str, Workload],
+    *,
+    submission_key: UUID | None,
+    origin: Origin = Origin.SERVICE,
+) -> Experiment:
+    """An experiment with its arms and points, still without a job. ``workloads`` are keyed as the points name them."""
     experiment = Experiment.objects.create(
         team=team,
         created_by=user,
@@ -61,12 +79,10 @@ def _store(
         spec=storable(spec.model_dump(mode="json")),
         spec_hash=spec.spec_hash(),
         submission_key=submission_key,
+        origin=origin,
     )
     Arm.objects.bulk_create(_arms(experiment, spec))
-    Point.objects.bulk_create(_points(experiment, spec, found.workloads))
-    for host in found.jobs:
-        Job.objects.create(experiment=experiment, wanted_host=host, reason="waits to be dispatched")
-    transaction.on_commit(lambda: queue.send("dispatch"))
+    Point.objects.bulk_create(_points(experiment, spec, workloads))
     return experiment
 
 
