@@ -9,7 +9,7 @@ from typing import Any
 
 from . import integrity, stats
 from .advice import answer
-from .derive import Pooled, accepted_by_position, cycle_numbers, memory_bill, side_numbers, speculation_numbers
+from .derive import Pooled, cycle_numbers, memory_bill, positions_numbers, side_numbers, speculation_numbers, stream_numbers
 from .inventory import Peer
 from .measurement import AttemptMeasurement, Check, ComparisonResult, Interval, JobAnalysis, Verdict, Withheld, value_of
 from .pairs import BlockPairs, Results, pair_blocks, reference_lengths
@@ -257,7 +257,6 @@ class _Job:
             n_pairs_dropped=sum(len(b.dropped) for b in draft.blocks),
             p_holm=p_holm,
             noise_floor=self.facts.noise_floor,
-            accepted_by_position=accepted_by_position(pooled),
             memory_bill_bytes=memory_bill(draft.blocks),
             context_lost_tokens=_lost(sides[baseline.name], sides[arm.name], "context_per_slot"),
             slots_lost=_lost(sides[baseline.name], sides[arm.name], "slots"),
@@ -266,6 +265,8 @@ class _Job:
             recommended=recommended,
             **side_numbers(draft.blocks, point.key, arm.name, baseline.name),
             **speculation_numbers(pooled),
+            **positions_numbers(pooled),
+            **stream_numbers(pooled, pooled_baseline),
             **cycle_numbers(pooled, pooled_baseline),
         )
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from .cycles import conditional, survival
 from .measurement import AttemptMeasurement, Maybe, Number, ProbeMeasurement, Source, Withheld, value_of
 from .pairs import BlockPairs, used_probes
 
@@ -80,11 +81,38 @@ def speculation_numbers(arm: Pooled) -> dict[str, Maybe]:
         "mean_acceptance_length": arm.ratio("accepted", "verify_steps", "1 + Σ accepted ÷ Σ verify_steps", "no step had a draft", plus=1.0),
         "tokens_per_target_pass": arm.ratio("emitted", "decode_steps", "Σ emitted ÷ Σ decode_steps", "no decode step was counted"),
         "drafted_per_cycle": arm.ratio("drafted", "verify_steps", "Σ drafted ÷ Σ verify_steps", "no step had a draft"),
+        "acceptance_rate_by_request": _acceptance_by_request(arm),
     }
 
 
-def accepted_by_position(arm: Pooled) -> list[float] | Withheld:
-    """Share of verification steps that accepted the token at each position (survival)."""
+def _acceptance_by_request(arm: Pooled) -> Maybe:
+    """Each request weighs the same, however much was drafted for it; those without a draft have no rate."""
+    known: list[tuple[float, float]] = []
+    reason: Withheld | None = None
+    for probe in arm.probes:
+        drafted, accepted = probe.counters.drafted, probe.counters.accepted
+        if isinstance(drafted, Number) and isinstance(accepted, Number):
+            known.append((accepted.value, drafted.value))
+        else:
+            reason = reason or (drafted if isinstance(drafted, Withheld) else accepted if isinstance(accepted, Withheld) else None)
+    if not known:
+        return reason or Withheld(withheld="no valid probe", reason_code="no_probes")
+    rates = [accepted / drafted for accepted, drafted in known if drafted > 0]
+    if not rates:
+        return Withheld(withheld="nothing was drafted", reason_code="nothing_counted")
+    return computed(statistics.fmean(rates), "mean of accepted ÷ drafted", arm.label(len(rates)))
+
+
+def positions_numbers(arm: Pooled) -> dict[str, list[float] | Withheld]:
+    """Acceptance by position, as a share of all verification steps and of those that accepted the position before."""
+    counted = _counted_by_position(arm)
+    if isinstance(counted, Withheld):
+        return {"accepted_by_position": counted, "conditional_by_position": counted}
+    return {"accepted_by_position": survival(*counted), "conditional_by_position": conditional(*counted)}
+
+
+def _counted_by_position(arm: Pooled) -> tuple[list[float], float] | Withheld:
+    """Acceptances at each position and the verification steps, over probes that have both."""
     steps = 0.0
     accepted: list[float] = []
     reason: Withheld | None = None
@@ -99,11 +127,11 @@ def accepted_by_position(arm: Pooled) -> list[float] | Withheld:
             accepted[i] += count
     if not steps:
         return reason or Withheld(withheld="no step had a draft", reason_code="nothing_counted")
-    return [count / steps for count in accepted]
+    return accepted, steps
 
 
 def cycle_numbers(arm: Pooled, baseline: Pooled) -> dict[str, Maybe]:
-    """Time per cycle, the baseline's plain step, and the break-even; both arms by the same clock."""
+    """Time per cycle and its parts, the baseline's plain step, the break-even and the gain; both arms by the same clock."""
     engine_clock = all(value_of(p.counters.eval_ms) is not None for side in (arm, baseline) for p in side.probes)
     clock = _engine_ms if engine_clock else _client_ms
     cycle, plain = _ms_per_step(arm, clock), _ms_per_step(baseline, clock)
@@ -111,7 +139,37 @@ def cycle_numbers(arm: Pooled, baseline: Pooled) -> dict[str, Maybe]:
         even: Maybe = computed(cycle.value / plain.value, "cycle_ms ÷ plain_step_ms", f"{arm.label()} and {baseline.label()}")
     else:
         even = cycle if isinstance(cycle, Withheld) else plain
-    return {"cycle_ms": cycle, "plain_step_ms": plain, "break_even_tokens_per_pass": even}
+    return {
+        "cycle_ms": cycle,
+        "plain_step_ms": plain,
+        "break_even_tokens_per_pass": even,
+        "decoding_gain": _decoding_gain(arm, even),
+        **_cycle_parts(arm),
+    }
+
+
+def _decoding_gain(arm: Pooled, even: Maybe) -> Maybe:
+    """What the arm has in tokens per target pass ÷ what it needs."""
+    has = speculation_numbers(arm)["tokens_per_target_pass"]
+    if isinstance(has, Withheld) or isinstance(even, Withheld):
+        return has if isinstance(has, Withheld) else even
+    return computed(has.value / even.value, "tokens_per_target_pass ÷ (cycle_ms ÷ plain_step_ms)", arm.label())
+
+
+def _cycle_parts(arm: Pooled) -> dict[str, Maybe]:
+    """Drafting and the rest of a cycle by the engine's clock, over probes that have both times and their steps."""
+    found = arm.sums("draft_ms", "eval_ms", "decode_steps")
+    if isinstance(found, Withheld):
+        return {"draft_ms_per_cycle": found, "verify_ms_per_cycle": found}
+    (draft, decoding, steps), n = found
+    if steps <= 0 or draft > decoding:
+        said = "no decode step was counted" if steps <= 0 else f"{draft:g} ms of drafting in {decoding:g} ms of decoding can't be"
+        impossible = Withheld(withheld=said, reason_code="nothing_counted" if steps <= 0 else "impossible")
+        return {"draft_ms_per_cycle": impossible, "verify_ms_per_cycle": impossible}
+    return {
+        "draft_ms_per_cycle": computed(draft / steps, "Σ draft_ms ÷ Σ decode_steps", arm.label(n)),
+        "verify_ms_per_cycle": computed((decoding - draft) / steps, "(Σ eval_ms − Σ draft_ms) ÷ Σ decode_steps", arm.label(n)),
+    }
 
 
 def _engine_ms(probe: ProbeMeasurement) -> float | None:
@@ -155,6 +213,28 @@ def side_numbers(blocks: Sequence[BlockPairs], point: str, arm: str, baseline: s
             values = [v for p in probes if (v := value_of(getattr(p, field))) is not None]
             found[f"{prefix}_{ending}"] = _summary(values, of, formula, what)
     return found
+
+
+#: Metrics of the stream that a comparison shows. Chunk gaps stand for the arm alone: an event holds other numbers of
+#: tokens in the baseline, so the two must not be held against each other.
+_STREAM_OF_ARM = ("chunk_gap_ms_p50", "chunk_gap_ms_p95")
+_STREAM_OF_BOTH = ("batch_ratio", "token_latency_ms", "token_latency_ms_p95", "peak_tokens_per_s")
+
+
+def stream_numbers(arm: Pooled, baseline: Pooled) -> dict[str, Maybe]:
+    """Medians over probes of what each answer's stream shows, by field of ``ComparisonResult``."""
+    found = {f"arm_{name}": _median(arm, name) for name in (*_STREAM_OF_ARM, *_STREAM_OF_BOTH)}
+    return found | {f"baseline_{name}": _median(baseline, name) for name in _STREAM_OF_BOTH}
+
+
+def _median(side: Pooled, name: str) -> Maybe:
+    """Withheld unless most probes have it: the rest would speak for those that can't."""
+    numbers: list[Maybe] = [getattr(p, name) for p in side.probes]
+    values = [n.value for n in numbers if isinstance(n, Number)]
+    if 2 * len(values) <= len(numbers):
+        reason = next((n for n in numbers if isinstance(n, Withheld)), None)
+        return reason or Withheld(withheld="no valid probe", reason_code="no_probes")
+    return computed(statistics.median(values), f"median {name}", side.label(len(values)))
 
 
 def _summary(values: Sequence[float], of: Callable[[Sequence[float]], float], formula: str, what: str) -> Maybe:

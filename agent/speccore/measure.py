@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -32,11 +32,9 @@ from .records import (
     TextRecord,
 )
 from .spec import BASELINE_MODE, ExperimentSpec, is_model_drafter
+from .times import possible, probe_times
 from .workload import Item, Workload
 
-#: Events that arrive within this of a chunk's first belong to the chunk.
-CHUNK_S = 0.001
-_ROUNDING_S = 1e-9
 PROBING = "probing"
 
 _Model = TypeVar("_Model", bound=Peer)
@@ -66,6 +64,8 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
     engaged, why = _engagement(module, mode, probes, reported_types, log.speculation, log.error)
     samples = [(line, s) for line, s in evidence.lines(SAMPLES, Sample) if s.phase == PROBING]
     cpu = [s.cpu_percent for _, s in samples if s.cpu_percent is not None]
+    clocks = [s.clock_mhz for _, s in samples if s.clock_mhz is not None]
+    heat = [s.temperature_c for _, s in samples if s.temperature_c is not None]
     slot = launch.props.get("default_generation_settings") if launch else None
     return AttemptMeasurement(
         attempt_id=summary.attempt_id if summary else "",
@@ -85,6 +85,8 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         n_late_events=summary.client_late_events if summary else 0,
         n_events=summary.client_events if summary else 0,
         cpu_percent_mean=sum(cpu) / len(cpu) if cpu else None,
+        clock_mhz=(min(clocks), max(clocks)) if clocks else None,
+        temperature_c=max(heat) if heat else None,
         problems=evidence.problems,
         pair_fields=_pair_fields(module, spec, workloads, launch, manifest),
     )
@@ -190,7 +192,7 @@ def _logged(requests: list[LogRequest], records: Sequence[StreamRecord]) -> dict
 
 def _probe(record: StreamRecord, line: int, counts: ProbeCounts, item: Item | None, text: TextRecord | None, mode: str) -> ProbeMeasurement:
     failure, message = _failure(record, counts, mode)
-    times = _possible(probe_times(record, line), value_of(counts.prompt_ms), value_of(counts.counters.eval_ms))
+    times = possible(probe_times(record, line), value_of(counts.prompt_ms), value_of(counts.counters.eval_ms))
     passed, note = _check(item, text, counts.finish_reason) if not failure else (None, "not judged: the request failed")
     return ProbeMeasurement(
         probe=record.probe,
@@ -208,12 +210,7 @@ def _probe(record: StreamRecord, line: int, counts: ProbeCounts, item: Item | No
         server_tokens=counts.server_tokens,
         cache_hit_tokens=counts.cache_hit_tokens,
         n_events=len(record.events),
-        n_chunks=times.n_chunks,
-        n_first=times.n_first,
-        ttft_any_s=times.ttft_any_s,
-        ttft_content_s=times.ttft_content_s,
-        e2e_s=times.e2e_s,
-        decode_tokens_per_s=times.decode_tokens_per_s,
+        **vars(times),
         speculation_reported=counts.speculation_reported,
         counters=counts.counters,
         ids_sha256=record.ids_sha256,
@@ -243,79 +240,6 @@ def _check(item: Item | None, text: TextRecord | None, finish_reason: str) -> tu
         return None, f"not judged: the answer's text is not in {TEXTS}"
     judged = judge_answer(item.check, item.prompt, "".join(text.texts), cut=finish_reason == "length")
     return judged.passed, judged.note
-
-
-class Times(NamedTuple):
-    """Durations of one request in seconds, and what arrived first."""
-
-    n_chunks: int
-    n_first: int
-    ttft_any_s: Maybe
-    ttft_content_s: Maybe
-    e2e_s: Maybe
-    decode_tokens_per_s: Maybe
-
-
-def probe_times(record: StreamRecord, line: int) -> Times:
-    """From the arrivals of the events that bear tokens; a chunk is what arrives within 1 ms of its first event."""
-    bearing = [e for e in record.events if e.tokens > 0 or e.uncounted]
-    if not bearing:
-        nothing = _no_arrivals(record)
-        return Times(0, 0, nothing, nothing, nothing, nothing)
-    starts = [bearing[0].at_s]
-    for event in bearing:
-        if event.at_s - starts[-1] > CHUNK_S + _ROUNDING_S:
-            starts.append(event.at_s)
-    n_first = sum(e.tokens for e in bearing if len(starts) == 1 or e.at_s < starts[1])
-    content = next((e for e in bearing if e.kind != "reasoning"), None)
-
-    def number(value: float, field: str) -> Number:
-        return Number(value=value, source=Source(file=RECORDS, line=line, field=field))
-
-    first, last = bearing[0].at_s, bearing[-1].at_s
-    if any(e.uncounted for e in bearing):
-        rate: Maybe = Withheld(withheld="tokens of the first chunk are not known", reason_code="no_client_count")
-    elif len(starts) < 2:
-        rate = Withheld(withheld="one arrival: no speed can be told from it", reason_code="one_arrival")
-    else:
-        rate = number((sum(e.tokens for e in bearing) - n_first) / (last - first), "tokens after the first chunk ÷ seconds after it")
-    return Times(
-        n_chunks=len(starts),
-        n_first=n_first,
-        ttft_any_s=number(first - record.sent_at_s, "first events[].at_s − sent_at_s"),
-        ttft_content_s=number(content.at_s - record.sent_at_s, "first content events[].at_s − sent_at_s")
-        if content
-        else Withheld(withheld="the answer has no content beside its reasoning", reason_code="no_content"),
-        e2e_s=number(last - record.sent_at_s, "last events[].at_s − sent_at_s"),
-        decode_tokens_per_s=rate,
-    )
-
-
-def _possible(times: Times, prompt_ms: float | None, eval_ms: float | None) -> Times:
-    """Withholds durations shorter than the engine's own time for the same work: the client stamped the request late.
-
-    A busy machine may stop the client between writing the request and looking at the clock.
-    """
-    if prompt_ms is None:
-        return times
-    return times._replace(
-        ttft_any_s=_at_least(times.ttft_any_s, prompt_ms),
-        ttft_content_s=_at_least(times.ttft_content_s, prompt_ms),
-        e2e_s=_at_least(times.e2e_s, prompt_ms + (eval_ms or 0.0)),
-    )
-
-
-def _at_least(duration: Maybe, engine_ms: float) -> Maybe:
-    if isinstance(duration, Withheld) or duration.value >= engine_ms / 1000 - CHUNK_S:
-        return duration
-    said = f"the client measured {1000 * duration.value:.1f} ms, the engine needed {engine_ms:.1f} ms: the request was stamped late"
-    return Withheld(withheld=said, reason_code="client_late")
-
-
-def _no_arrivals(record: StreamRecord) -> Withheld:
-    if (record.final.get("tokens_predicted") or 0) > 0:
-        return Withheld(withheld="the engine didn't say which events bear tokens", reason_code="no_client_count")
-    return Withheld(withheld="no token came", reason_code="no_tokens")
 
 
 def _engagement(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, computed_field
+from pydantic import ConfigDict, Field, computed_field
 
 from .inventory import Peer
 
-PARSER_VERSION = 1
-ANALYSIS_VERSION = 1
+PARSER_VERSION = 2
+ANALYSIS_VERSION = 2
 
 
 class Source(Peer):
@@ -24,8 +24,18 @@ class Source(Peer):
 
 
 class Number(Peer):
+    """``also``: what other sources say of the same thing, in their order of trust. Those that differ are a finding, never averaged."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
     value: float
     source: Source
+    also: list[Number] = []
+
+    def place(self) -> str:
+        """Where the number stands, in words: ``server.log line 187 (draft acceptance)``."""
+        line = f" line {self.source.line}" if self.source.line else ""
+        return f"{self.source.file}{line} ({self.source.field})"
 
 
 class Withheld(Peer):
@@ -36,6 +46,9 @@ class Withheld(Peer):
 
 
 Maybe = Number | Withheld
+
+#: What a measurement stored by an earlier version has in the place of a number that was defined later.
+DEFINED_LATER = Withheld(withheld="not defined yet when this was computed; parse the evidence again", reason_code="defined_later")
 
 
 def value_of(m: Maybe) -> float | None:
@@ -82,6 +95,14 @@ class ProbeMeasurement(Peer):
     ttft_content_s: Maybe
     e2e_s: Maybe
     decode_tokens_per_s: Maybe
+    n_queued_events: int = 0  # whose arrival is an upper bound
+    batch_ratio: Maybe = DEFINED_LATER
+    chunk_gap_ms_p50: Maybe = DEFINED_LATER
+    chunk_gap_ms_p95: Maybe = DEFINED_LATER
+    token_latency_ms: Maybe = DEFINED_LATER
+    token_latency_ms_p50: Maybe = DEFINED_LATER
+    token_latency_ms_p95: Maybe = DEFINED_LATER
+    peak_tokens_per_s: Maybe = DEFINED_LATER
     speculation_reported: bool | None = None  # by the server in its settings; None: it doesn't say
     counters: Counters
     ids_sha256: str = ""
@@ -128,7 +149,10 @@ class AttemptMeasurement(Peer):
     n_late_events: int = 0
     n_events: int = 0
     cpu_percent_mean: float | None = None
+    clock_mhz: tuple[float, float] | None = None  # of the device while probing: lowest, highest
+    temperature_c: float | None = None  # of the device while probing: highest
     problems: list[str] = Field(default_factory=list)  # evidence that is missing or can't be read
+    disagreements: list[str] = Field(default_factory=list)  # of sources that count several requests together
     pair_fields: dict[str, str]  # what the pair key is made of, but speculation: name → value
 
 
@@ -205,6 +229,21 @@ class ComparisonResult(Peer):
     tokens_per_target_pass: Maybe
     drafted_per_cycle: Maybe
     accepted_by_position: list[float] | Withheld  # survival: accepted at position ÷ verify steps
+    conditional_by_position: list[float] | Withheld = DEFINED_LATER
+    acceptance_rate_by_request: Maybe = DEFINED_LATER
+    decoding_gain: Maybe = DEFINED_LATER
+    draft_ms_per_cycle: Maybe = DEFINED_LATER
+    verify_ms_per_cycle: Maybe = DEFINED_LATER
+    arm_chunk_gap_ms_p50: Maybe = DEFINED_LATER  # of the arm alone: events hold other numbers of tokens in the baseline
+    arm_chunk_gap_ms_p95: Maybe = DEFINED_LATER
+    arm_batch_ratio: Maybe = DEFINED_LATER
+    baseline_batch_ratio: Maybe = DEFINED_LATER
+    arm_token_latency_ms: Maybe = DEFINED_LATER
+    baseline_token_latency_ms: Maybe = DEFINED_LATER
+    arm_token_latency_ms_p95: Maybe = DEFINED_LATER
+    baseline_token_latency_ms_p95: Maybe = DEFINED_LATER
+    arm_peak_tokens_per_s: Maybe = DEFINED_LATER
+    baseline_peak_tokens_per_s: Maybe = DEFINED_LATER
     cycle_ms: Maybe
     plain_step_ms: Maybe  # of the baseline
     break_even_tokens_per_pass: Maybe  # what the arm needs here

@@ -20,6 +20,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
+from pydantic import ConfigDict
+
 from .errors import ErrorBody
 from .inventory import Peer
 
@@ -27,9 +29,14 @@ LOG, LAUNCH, MANIFEST = "server.log", "launch.json", "manifest.json"
 RECORDS, TEXTS, METRICS = "records.jsonl", "texts.jsonl", "metrics.jsonl"
 SAMPLES, ATTEMPT = "samples.jsonl", "attempt.json"
 
+#: A number that is none (NaN, infinite) makes its line unreadable: it is no measurement.
+_FINITE = ConfigDict(allow_inf_nan=False)
+
 
 class StreamEvent(Peer):
     """One event of the stream. ``tokens`` from ids where the stream has them. ``predicted_n`` … are the engine's own per-token timings."""
+
+    model_config = _FINITE
 
     at_s: float  # arrival of its last byte, before any JSON was parsed: the kernel's stamp where there is one
     read_at_s: float | None = None  # when the client read that byte; the difference is the client's own lag. None: ``at_s`` is it
@@ -46,6 +53,8 @@ class StreamEvent(Peer):
 
 class StreamRecord(Peer):
     """One request, timed. ``failure`` is a code of the error tree, else empty."""
+
+    model_config = _FINITE
 
     probe: str
     warmup: bool = False
@@ -92,6 +101,8 @@ class TextRecord(Peer):
 class MetricsSnapshot(Peer):
     """The engine's /metrics as text. ``when`` is before or after; ``probe`` is empty for the whole trial."""
 
+    model_config = _FINITE
+
     at_s: float
     when: Literal["before", "after"]
     probe: str = ""
@@ -102,6 +113,8 @@ class MetricsSnapshot(Peer):
 class Sample(Peer):
     """Memory and load at one moment. Bytes are of the engine's process tree; ``pss_bytes`` (shared pages counted once) is
     read between requests only, since reading it holds up the engine."""
+
+    model_config = _FINITE
 
     at_s: float
     phase: str

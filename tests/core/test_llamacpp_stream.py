@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
+from speccore.cycles import Cycle, accepted_by_position, cycles
 from speccore.engines import MetricsPair
-from speccore.engines.llamacpp_counts import Cycle, accepted_by_position, cycles
-from speccore.measure import probe_times
 from speccore.measurement import Maybe, Withheld, value_of
 from speccore.records import StreamRecord
+from speccore.times import probe_times
 
 from tests.core.recordings import LLAMA, LOGS, read, record, stream
 
@@ -135,7 +135,12 @@ def test_cycles_of_a_draft_model() -> None:
         Cycle(4, 0, 1, pytest.approx(2.088), False),
         Cycle(4, 2, 3, pytest.approx(2.059), False),
     ]
-    assert accepted_by_position(steps) == [13, 10, 6, 5]  # the log: 0.448, 0.345, 0.207, 0.172 of 29
+    assert accepted_by_position([c.accepted for c in steps], [c.drafted for c in steps]) == [
+        13,
+        10,
+        6,
+        5,
+    ]  # the log: 0.448, 0.345, 0.207, 0.172 of 29
 
 
 def test_counts_of_a_draft_model() -> None:
@@ -235,8 +240,8 @@ def test_each_source_that_differs_is_named() -> None:
     wrong = log.model_copy(update={"tokens": 60, "accepted": 33, "verify_steps": 28})
     found = counts(r, log=wrong).disagreements
     assert [d.split(":")[0] for d in found] == ["tokens", "accepted", "verify_steps"]
-    assert "34 by records.jsonl (events: last draft_n_accepted)" in found[1]
-    assert "33 by server.log (draft acceptance)" in found[1]
+    assert "34 by records.jsonl line 1 (events: last draft_n_accepted)" in found[1]
+    assert "33 by server.log line 322 (draft acceptance)" in found[1]
     final = {**r.final, "timings": {**r.final["timings"], "draft_n": 200}}
     assert counts(r.model_copy(update={"final": final})).disagreements[0].startswith("drafted: 116 by")
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from speccore.engines import Bindings
-from speccore.measure import equal_work_s, measure_attempt, probe_times
+from speccore.measure import equal_work_s, measure_attempt
 from speccore.measurement import AttemptMeasurement, Number, Withheld, value_of
 from speccore.records import Sample
 from speccore.spec import ExperimentSpec
+from speccore.times import probe_times
 from speccore.workload import Workload
 
 from tests.core.recordings import LLAMA, evidence, read, record, spec_of

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from speccore.engines import Bindings, MetricsPair, engine
 from speccore.inventory import Capabilities
-from speccore.measure import probe_times
 from speccore.measurement import value_of
 from speccore.records import StreamRecord
 from speccore.spec import Arm, EngineSettings, Point
+from speccore.times import probe_times
 
 LLAMA = engine("llama-server")
 MODELS = Path(__file__).parents[2] / "demo" / "models"

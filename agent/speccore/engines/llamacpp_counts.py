@@ -1,16 +1,18 @@
-"""Counts of one llama-server request from every source, cross-checked; cycles rebuilt from per-token timings.
+"""Counts of one llama-server request from every source, cross-checked: each number has the others beside it.
 
-Each streamed event carries the engine's running ``predicted_n``, ``predicted_ms``, ``draft_n`` and ``draft_n_accepted``.
-Where ``predicted_ms`` moves, a new cycle (one decoding step of the target) began; the growth of the draft counts there
-is that cycle's. The first token comes from the prefill and belongs to no cycle.
+A count is taken from its most trusted source: per-token timings in the stream, final response, /metrics before and
+after, log lines. What the others say is kept with it, and one that differs is a finding.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, TypeGuard
 
-from ..measurement import Counters, Maybe, Number, Source, Withheld
+from ..cycles import accepted_by_position, cycles, impossible
+from ..measurement import Counters, Maybe, Number, Source, Withheld, value_of
 from ..records import LOG, METRICS, RECORDS, StreamRecord
 from .shapes import LogRequest, MetricsPair, ProbeCounts
 
@@ -27,6 +29,8 @@ _LOG_FIELDS = {
     "verify_steps": ("statistics_line", "#gen drafts, growth"),
     "draft_ms": ("statistics_line", "dur(b,g,a), growth of the sum"),
 }
+#: The log rounds rates to three digits.
+_RATE_ROUNDING = 0.00051
 _FINISH = {"limit": "length", "eos": "stop", "word": "stop"}
 
 _SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>[-+0-9.eE]+)\s*$")
@@ -44,6 +48,8 @@ def parse_metrics(text: str) -> dict[str, float | dict[str, float]]:
             value = float(match["value"])
         except ValueError:
             continue
+        if not math.isfinite(value):
+            continue
         if match["labels"] is None:
             found[match["name"]] = value
             continue
@@ -52,46 +58,6 @@ def parse_metrics(text: str) -> dict[str, float | dict[str, float]]:
         if isinstance(by_label, dict):
             by_label[label[1] if label else match["labels"]] = value
     return found
-
-
-class Cycle(NamedTuple):
-    """One decoding step of the target. ``emitted`` counts the tokens that reached the stream."""
-
-    drafted: int
-    accepted: int
-    emitted: int
-    ms: float
-    fused: bool  # several steps may hide in it: tokens were held back inside a character
-
-
-def cycles(record: StreamRecord) -> list[Cycle] | None:
-    """The request's decoding steps in order; None if the stream has no per-token timings."""
-    found: list[Cycle] = []
-    n, ms, draft_n, accepted = 1, None, 0, 0
-    began_ms = 0.0  # the engine's clock starts with the prefill's token, for which it reports a floor of 0.001
-    for event in record.events:
-        if event.predicted_n is None or event.predicted_ms is None:
-            continue
-        grown = event.predicted_n - n
-        if ms is None and grown <= 0:  # the prefill's token
-            ms = event.predicted_ms
-            continue
-        if event.predicted_ms != ms:
-            now_draft, now_accepted = event.draft_n or draft_n, event.draft_n_accepted or accepted
-            fused = grown > 1
-            found.append(Cycle(now_draft - draft_n, now_accepted - accepted, grown, event.predicted_ms - began_ms, fused))
-            began_ms = event.predicted_ms
-            draft_n, accepted = now_draft, now_accepted
-        elif grown and found:
-            found[-1] = found[-1]._replace(emitted=found[-1].emitted + grown)
-        n, ms = event.predicted_n, event.predicted_ms
-    return found if ms is not None else None
-
-
-def accepted_by_position(steps: list[Cycle]) -> list[int]:
-    """How many drafting steps accepted the token at each position (from the first): position i counts if more than i were accepted."""
-    longest = max((c.drafted for c in steps), default=0)
-    return [sum(c.accepted > i for c in steps) for i in range(longest)]
 
 
 def probe_counts(record: StreamRecord, line: int, *, off: bool, metrics: MetricsPair | None, log: LogRequest | None) -> ProbeCounts:
@@ -130,8 +96,11 @@ class _Reader:
 
     def __init__(self, record: StreamRecord, line: int, metrics: MetricsPair | None, log: LogRequest | None) -> None:
         self.record, self.line, self.metrics, self.log = record, line, metrics, log
-        self.timings: dict[str, Any] = record.final.get("timings") or {}
+        timings = record.final.get("timings")
+        self.timings: dict[str, Any] = timings if isinstance(timings, dict) else {}
         self.steps = cycles(record)
+        #: Whether each step can be told from the next.
+        self.is_exact = self.steps is not None and not any(c.fused for c in self.steps)
         # The final event repeats the last counts, unless it brings tokens that were held back.
         with_drafts = [e for e in record.events if e.draft_n is not None and (e.kind != "final" or e.tokens)]
         self.last_draft = with_drafts[-1] if with_drafts else None
@@ -143,11 +112,11 @@ class _Reader:
 
     def final(self, key: str) -> Number | None:
         value = self.record.final.get(key)
-        return self.stream(value, f"final.{key}") if isinstance(value, int | float) else None
+        return self.stream(value, f"final.{key}") if _is_number(value) else None
 
     def timing(self, key: str) -> Number | None:
         value = self.timings.get(key)
-        return self.stream(value, f"final.timings.{key}") if isinstance(value, int | float) else None
+        return self.stream(value, f"final.timings.{key}") if _is_number(value) else None
 
     def growth(self, name: str) -> Number | None:
         value = self.metrics.growth(name) if self.metrics else None
@@ -169,21 +138,19 @@ class _Reader:
         tokens = sum(e.tokens for e in self.record.events)
         without_id = sum(e.without_id for e in self.record.events)
         uncounted = any(e.uncounted for e in self.record.events)
-        if uncounted or (tokens == 0 and (self.record.final.get("tokens_predicted") or 0) > 0):
+        if uncounted or (tokens == 0 and (value_of(self.server_tokens()) or 0) > 0):
             return _missing("the engine sent neither ids nor a running count with its events", "no_client_count")
         field = "ids" if not without_id else "the engine's running count" if without_id == tokens else f"ids, and {without_id} held back"
-        return self.stream(tokens, f"events: {field}")
+        return _trusted([self.stream(tokens, f"events: {field}"), *self._server_counts()], "")
 
     def server_tokens(self) -> Maybe:
-        return (
-            self.final("tokens_predicted")
-            or self.timing("predicted_n")
-            or self.growth(PREDICTED)
-            or _missing("the server reported no count")
-        )
+        return _trusted(self._server_counts(), "the server reported no count")
+
+    def _server_counts(self) -> list[Number | None]:
+        return [self.final("tokens_predicted"), self.timing("predicted_n"), self.growth(PREDICTED), self.logged("tokens")]
 
     def cache_hits(self) -> Maybe:
-        return self.timing("cache_n") or self.growth(CACHED) or _missing("the engine doesn't say what came from its cache")
+        return _trusted([self.timing("cache_n"), self.growth(CACHED)], "the engine doesn't say what came from its cache")
 
     def emitted(self) -> Maybe:
         client = self.client_tokens()
@@ -196,14 +163,14 @@ class _Reader:
     def eval_ms(self) -> Maybe:
         if sum(e.tokens for e in self.record.events) < 2:
             return _missing("one token is no time to measure", "one_arrival")
-        return self.timing("predicted_ms") or self.logged("eval_ms") or _missing("the engine reported no time")
+        return _trusted([self.timing("predicted_ms"), self.logged("eval_ms")], "the engine reported no time")
 
     # speculation
 
     def off_counters(self) -> Counters:
         off = _missing("speculation is off", "off")
         emitted = self.emitted()
-        if self.steps is not None and not any(c.fused for c in self.steps):
+        if self.steps is not None and self.is_exact:
             steps: Maybe = self.stream(len(self.steps), "events: moves of predicted_ms")
         else:  # every step of a server without speculation gives one token
             steps = emitted
@@ -242,14 +209,11 @@ class _Reader:
     def draft_total(self, key: str, metric: str) -> Maybe:
         """Drafted or accepted tokens. llama-server leaves the keys out until something is drafted; a counter of /metrics
         or the log must then confirm the zero."""
+        streamed = None
         if self.last_draft is not None:
-            return self.stream(getattr(self.last_draft, key) or 0, f"events: last {key}")
+            streamed = self.stream(getattr(self.last_draft, key) or 0, f"events: last {key}")
         logged = self.logged("drafted" if key == "draft_n" else "accepted")
-        return self.timing(key) or self.growth(metric) or logged or _missing("the engine reported no draft counts")
-
-    @property
-    def is_exact(self) -> bool:
-        return self.steps is not None and not any(c.fused for c in self.steps)
+        return _trusted([streamed, self.timing(key), self.growth(metric), logged], "the engine reported no draft counts")
 
     def decode_steps(self, accepted: Maybe) -> Maybe:
         if self.steps is not None and self.is_exact:
@@ -260,58 +224,102 @@ class _Reader:
         dropped = self.dropped_at_end()
         if dropped is None:
             return _missing("the last cycle may have accepted tokens that were not sent, and the stream doesn't show its cycles")
-        return self.stream(emitted.value - accepted.value + dropped, "emitted − accepted (first token from the prefill)")
+        steps = emitted.value - accepted.value + dropped
+        if steps < 0:
+            return _missing(
+                f"{accepted.value:g} tokens accepted against {emitted.value:g} sent: the counts contradict each other", "impossible"
+            )
+        return self.stream(steps, "emitted − accepted (first token from the prefill)")
 
     def dropped_at_end(self) -> int | None:
         """Accepted tokens of the last cycle that were not sent, or None if unknown. At the length limit the engine drafts no further than the limit."""
         last = self.steps[-1] if self.steps else None
         if last is not None and not last.fused:
-            return max(last.accepted + 1 - last.emitted, 0)
+            return max(last.committed - last.emitted, 0)
         return 0 if self.record.final.get("stop_type") == "limit" else None
 
     def verify_steps(self, drafted: Maybe) -> Maybe:
+        streamed = None
         if self.steps is not None and self.is_exact and self.last_draft is not None:
-            return self.stream(sum(c.drafted > 0 for c in self.steps), "events: cycles with a draft")
-        if isinstance(drafted, Number) and drafted.value == 0:
-            return drafted
-        return self.growth(DRAFTS) or self.logged("verify_steps") or _missing("the engine doesn't count its drafts")
+            streamed = self.stream(sum(c.drafted > 0 for c in self.steps), "events: cycles with a draft")
+        elif isinstance(drafted, Number) and drafted.value == 0:
+            streamed = drafted.model_copy(update={"also": []})
+        return _trusted([streamed, self.growth(DRAFTS), self.logged("verify_steps")], "the engine doesn't count its drafts")
 
     def positions(self, drafted: Maybe) -> tuple[list[int] | Withheld, Source | None]:
         if self.steps is not None and self.is_exact and self.last_draft is not None:
-            return accepted_by_position(self.steps), Source(file=RECORDS, line=self.line, field="events: accepted of each cycle")
+            by_position = accepted_by_position([c.accepted for c in self.steps], [c.drafted for c in self.steps])
+            return by_position, Source(file=RECORDS, line=self.line, field="events: accepted of each cycle")
         if isinstance(drafted, Number) and drafted.value == 0:
             return [], drafted.source
-        grown = self.metrics.growth_by_label(BY_POSITION) if self.metrics else None
-        if grown and self.metrics and all(label.isdigit() for label in grown):
-            by_position = [int(grown[label]) for label in sorted(grown, key=int)]
-            return by_position, Source(file=METRICS, line=self.metrics.line, field=f"{BY_POSITION} after − before")
+        grown = self.positions_by_metrics()
+        if grown and self.metrics:
+            return grown, Source(file=METRICS, line=self.metrics.line, field=f"{BY_POSITION} after − before")
         return _missing("the engine doesn't count by position"), None
+
+    def positions_by_metrics(self) -> list[int] | None:
+        grown = self.metrics.growth_by_label(BY_POSITION) if self.metrics else None
+        if not grown or sorted(grown) != sorted(map(str, range(len(grown)))):
+            return None
+        return [int(grown[str(i)]) for i in range(len(grown))]
 
     # cross-checks
 
     def disagreements(self, client: Maybe, counters: Counters, off: bool) -> list[str]:
-        found = _differing(
-            "tokens", [client, self.final("tokens_predicted"), self.timing("predicted_n"), self.growth(PREDICTED), self.logged("tokens")]
-        )
+        found = differing("tokens", client if isinstance(client, Number) else self.server_tokens())
         if off:
             return found
-        found += _differing("drafted", [counters.drafted, self.timing("draft_n"), self.growth(DRAFTED), self.logged("drafted")])
-        found += _differing(
-            "accepted", [counters.accepted, self.timing("draft_n_accepted"), self.growth(ACCEPTED), self.logged("accepted")]
-        )
-        found += _differing("verify_steps", [counters.verify_steps, self.growth(DRAFTS), self.logged("verify_steps")])
+        for name in ("drafted", "accepted", "verify_steps"):
+            found += differing(name, getattr(counters, name))
+        drafted, accepted = value_of(counters.drafted), value_of(counters.accepted)
+        if drafted is not None and accepted is not None and accepted > drafted:
+            found.append(f"accepted: {accepted:g} of {drafted:g} drafted tokens")
+        found += self.differing_positions(counters)
         if self.steps is not None and self.is_exact:
-            found += [
-                f"cycle {i} of the stream sent {c.emitted} tokens after accepting {c.accepted} (its last may send fewer, no other)"
-                for i, c in enumerate(self.steps, 1)
-                if c.emitted != c.accepted + 1 and not (i == len(self.steps) and c.emitted <= c.accepted + 1)
-            ]
+            found += impossible(self.steps)
         return found
 
-
-def _differing(what: str, sources: list[Maybe | None]) -> list[str]:
-    numbers = [n for n in sources if isinstance(n, Number)]
-    if len({n.value for n in numbers}) < 2:
+    def differing_positions(self, counters: Counters) -> list[str]:
+        """Where /metrics or the log's rounded rates contradict the counts by position. Trailing zeros say nothing."""
+        positions, source, steps = counters.accepted_by_position, counters.accepted_by_position_source, value_of(counters.verify_steps)
+        if isinstance(positions, Withheld) or source is None:
+            return []
+        ours = f"{positions} by {source.file} ({source.field})"
+        grown = self.positions_by_metrics()
+        if grown is not None and _trimmed(grown) != _trimmed(positions):
+            return [f"accepted_by_position: {ours}; {grown} by {METRICS} ({BY_POSITION})"]
+        rates = self.log.rate_by_position if self.log else []
+        if rates and steps:
+            width = max(len(rates), len(positions))
+            pairs = zip(_padded(rates, width), _padded(positions, width))
+            if any(abs(rate - n / steps) > _RATE_ROUNDING for rate, n in pairs):
+                return [f"accepted_by_position: {ours}, of {steps:g} steps; rates {rates} by {LOG} (acc per pos)"]
         return []
-    said = "; ".join(f"{n.value:g} by {n.source.file} ({n.source.field})" for n in numbers)
-    return [f"{what}: {said}"]
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+
+
+def _trusted(sources: Sequence[Number | None], if_none: str) -> Maybe:
+    """The first number, with what the others say beside it; withheld where all are silent."""
+    numbers = [n for n in sources if n is not None]
+    if not numbers:
+        return _missing(if_none)
+    return numbers[0].model_copy(update={"also": numbers[1:]})
+
+
+def differing(what: str, number: Maybe) -> list[str]:
+    """A number whose sources don't all say the same, told with every value and its place."""
+    if not isinstance(number, Number) or all(other.value == number.value for other in number.also):
+        return []
+    return [f"{what}: " + "; ".join(f"{n.value:g} by {n.place()}" for n in [number, *number.also])]
+
+
+def _trimmed(positions: Sequence[float]) -> list[float]:
+    end = max((i for i, n in enumerate(positions, 1) if n), default=0)
+    return list(positions[:end])
+
+
+def _padded(values: Sequence[float], width: int) -> list[float]:
+    return [*values, *[0.0] * (width - len(values))]

@@ -6,7 +6,7 @@ The wording has changed often; several grammars are read, and an unknown one giv
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import (
     EngineError,
@@ -23,6 +23,8 @@ from ..errors import (
 )
 from ..measurement import LogFacts
 from .shapes import LogRequest
+
+_N = TypeVar("_N", int, float)
 
 
 class _Fault(NamedTuple):
@@ -63,26 +65,29 @@ _LOADED = re.compile(r"model loaded|server is listening")
 #: How a line without a time begins when the engine breaks down after loading; others may be text of a prompt.
 _BREAKDOWN = ("terminate called", "  what():", "CUDA error", "ggml_", "GGML_ASSERT", "/")
 
+#: Numbers as the engine prints them; a longer run of digits is garbage.
+_COUNT, _REAL = r"[0-9]{1,15}(?![0-9])", r"[0-9]{1,15}(?:\.[0-9]{1,9})?(?![0-9.])"
+
 _BUILD = re.compile(r"common_params_print_info: build (?P<build>.+)$")
 _DEVICE = re.compile(r"common_param: +- (?P<device>\S+) +:")
-_BUFFER = re.compile(r"\s(?P<device>\S+)\s+(?P<what>model|KV|RS|compute|output) buffer size = +(?P<mib>[\d.]+) MiB")
+_BUFFER = re.compile(rf"\s(?P<device>\S+)\s+(?P<what>model|KV|RS|compute|output) buffer size = +(?P<mib>{_REAL}) MiB")
 #: Buffers in the host's memory, pinned ones too; any other is on a device.
 _IN_HOST = re.compile(r"^(CPU|AMX|BLAS)|_Host$")
-_OFFLOADED = re.compile(r"offloaded (?P<layers>\d+/\d+) layers to GPU")
+_OFFLOADED = re.compile(rf"offloaded (?P<layers>{_COUNT}/{_COUNT}) layers to GPU")
 _DRAFT_BEGINS = re.compile(r"loading draft model|creating MTP draft context|creating \w+ draft context", re.IGNORECASE)
-_SLOTS = re.compile(r"initializing(?: slots)?, n_slots = (?P<slots>\d+)(?:, n_ctx_slot = (?P<context>\d+))?")
-_SLOT_CONTEXT = re.compile(r"new slot,? n_ctx(?:_slot)? = (?P<context>\d+)")
+_SLOTS = re.compile(rf"initializing(?: slots)?, n_slots = (?P<slots>{_COUNT})(?:, n_ctx_slot = (?P<context>{_COUNT}))?")
+_SLOT_CONTEXT = re.compile(rf"new slot,? n_ctx(?:_slot)? = (?P<context>{_COUNT})")
 _IMPLEMENTATION = re.compile(r"adding speculative implementation '(?P<type>[\w-]+)'")
 
-_PROMPT = re.compile(r"prompt eval time = +[\d.]+ ms / +(?P<tokens>\d+) tokens")
-_EVAL = re.compile(r"(?<!prompt )eval time = +(?P<ms>[\d.]+) ms / +(?P<tokens>\d+) (?:tokens|runs)")
+_PROMPT = re.compile(rf"prompt eval time = +{_REAL} ms / +(?P<tokens>{_COUNT}) tokens")
+_EVAL = re.compile(rf"(?<!prompt )eval time = +(?P<ms>{_REAL}) ms / +(?P<tokens>{_COUNT}) (?:tokens|runs)")
 _ACCEPTANCE = re.compile(
-    r"draft acceptance(?: rate)? = +[\d.]+ \( *(?P<accepted>\d+) accepted / +(?P<drafted>\d+) generated\)"
-    r"(?:, mean (?:len|acceptance length) = +(?P<mean>[\d.]+))?"
+    rf"draft acceptance(?: rate)? = +{_REAL} \( *(?P<accepted>{_COUNT}) accepted / +(?P<drafted>{_COUNT}) generated\)"
+    rf"(?:, mean (?:len|acceptance length) = +(?P<mean>{_REAL}))?"
 )
-_POSITIONS = re.compile(r"acc per pos = \((?P<rates>[\d., ]*)\)")
+_POSITIONS = re.compile(rf"acc per pos = \((?P<rates>(?:{_REAL}(?:, *)?)*)\)")
 _STATISTICS = re.compile(
-    r"statistics +(?P<type>\S+?): .*#gen drafts = +(?P<drafts>\d+),.*?(?:dur\(b,g,a\) = (?P<ms>[\d.]+, [\d.]+, [\d.]+) ms)?$"
+    rf"statistics +(?P<type>\S+?): .*#gen drafts = +(?P<drafts>{_COUNT}),.*?(?:dur\(b,g,a\) = (?P<ms>{_REAL}, {_REAL}, {_REAL}) ms)?$"
 )
 
 
@@ -93,7 +98,7 @@ def parse_log(text: str) -> LogFacts:
     types: list[str] = []
     update: dict[str, object] = {}
     owner = "target"
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_lines(text), 1):
         if match := _BUILD.search(line):
             update["build"] = match["build"]
         elif match := _DEVICE.search(line):
@@ -131,6 +136,12 @@ def parse_log(text: str) -> LogFacts:
     return facts.model_copy(update={**update, "memory_mib": memory, "speculation": ",".join(types), "draft_acceptance": acceptance})
 
 
+def _lines(text: str) -> list[str]:
+    """Lines as a viewer of the file counts them: only a line feed ends one, whatever else a prompt's text holds."""
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    return lines if lines[-1] else lines[:-1]
+
+
 def _add_buffer(memory: dict[str, float], owner: str, match: re.Match[str]) -> None:
     """Caches of several kinds add up; a compute buffer is reserved anew and the larger counts."""
     key = f"{owner} {match['what']} {match['device']}"
@@ -144,7 +155,7 @@ def log_requests(text: str) -> list[LogRequest]:
     request's share is their growth, summed over the drafters."""
     found: list[LogRequest] = []
     before: dict[str, tuple[int, float | None]] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_lines(text), 1):
         if match := _PROMPT.search(line):
             found.append(LogRequest(line=number, prompt_tokens=int(match["tokens"])))
         elif not found:
@@ -162,14 +173,20 @@ def log_requests(text: str) -> list[LogRequest]:
 
 
 def _with_statistics(request: LogRequest, number: int, match: re.Match[str], before: dict[str, tuple[int, float | None]]) -> LogRequest:
+    """Adds one drafter's growth since its line before. A figure that shrank was reset: its growth is not known."""
     drafts = int(match["drafts"])
     total_ms = sum(map(float, match["ms"].split(","))) if match["ms"] else None
     drafts_before, ms_before = before.get(match["type"], (0, 0.0))
     before[match["type"]] = drafts, total_ms
-    update: dict[str, object] = {"statistics_line": number, "verify_steps": (request.verify_steps or 0) + drafts - drafts_before}
-    if total_ms is not None and ms_before is not None:
-        update["draft_ms"] = round((request.draft_ms or 0.0) + total_ms - ms_before, 3)
+    first = request.statistics_line is None
+    steps = _sum(0 if first else request.verify_steps, drafts - drafts_before)
+    ms = _sum(0.0 if first else request.draft_ms, None if total_ms is None or ms_before is None else total_ms - ms_before)
+    update = {"statistics_line": number, "verify_steps": steps, "draft_ms": None if ms is None else round(ms, 3)}
     return request.model_copy(update=update)
+
+
+def _sum(before: _N | None, growth: _N | None) -> _N | None:
+    return None if before is None or growth is None or growth < 0 else before + growth
 
 
 def _first_fault(text: str) -> tuple[_Fault, int, str] | None:
@@ -180,7 +197,7 @@ def _first_fault(text: str) -> tuple[_Fault, int, str] | None:
 def _telling_lines(text: str) -> list[tuple[int, str]]:
     """Lines that can name a fault: warnings and errors, and lines without a level that are no prompt's text."""
     found, loaded = [], False
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_lines(text), 1):
         loaded = loaded or bool(_LOADED.search(line))
         stamp = _STAMP.match(line)
         if stamp["level"] in "EWF" if stamp else not loaded or line.startswith(_BREAKDOWN):
@@ -217,7 +234,7 @@ def start_failure(log_text: str, exit_code: int | None, *, kernel_oom: bool = Fa
         if kernel_oom:
             return EngineOutOfMemory("the kernel killed llama-server for want of memory", remedy=_MEMORY_REMEDY, exit_code=exit_code)
         return EngineKilledAtStart("llama-server was killed by signal 9 while it started", exit_code=exit_code)
-    lines = log_text.splitlines()
+    lines = _lines(log_text)
     last = (len(lines), lines[-1] if lines else "")
     number, line = next(((i, ln) for i, ln in _telling_lines(log_text) if _ANY_ERROR.search(ln)), last)
     details: dict[str, Any] = {"line": number or None, "log": line, "exit_code": exit_code}

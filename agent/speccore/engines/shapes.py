@@ -71,16 +71,20 @@ class MetricsPair(BaseModel):
     line: int
 
     def growth(self, name: str) -> float | None:
-        """After minus before, summed over labels; None where either lacks the counter."""
+        """After minus before, summed over labels; None where either lacks the counter, or it was reset between."""
         ends = [_total(snapshot.get(name)) for snapshot in (self.before, self.after)]
-        return None if ends[0] is None or ends[1] is None else ends[1] - ends[0]
+        return None if ends[0] is None or ends[1] is None or ends[1] < ends[0] else ends[1] - ends[0]
 
     def growth_by_label(self, name: str) -> dict[str, float] | None:
-        """After minus before for each label. A label that appears with its first count has grown from nothing."""
+        """After minus before for each label; None where the counter is missing or was reset between.
+
+        A label that appears with its first count has grown from nothing.
+        """
         before, after = self.before.get(name, {}), self.after.get(name)
-        if not isinstance(after, dict) or not isinstance(before, dict):
+        if not isinstance(after, dict) or not isinstance(before, dict) or not before.keys() <= after.keys():
             return None
-        return {label: value - before.get(label, 0.0) for label, value in after.items()}
+        grown = {label: value - before.get(label, 0.0) for label, value in after.items()}
+        return None if any(n < 0 for n in grown.values()) else grown
 
 
 class ProbeCounts(BaseModel):
