@@ -14,7 +14,7 @@ from speccore.jobstate import HELD, JobState, may_move
 
 from specweb import queue
 from specweb.accounts.tokens import hash_of, new_secret
-from specweb.experiments.models import Host, Job, JobMove, Lease
+from specweb.experiments.models import Host, Job, JobMove, Lease, Origin
 
 _STAMP = {
     JobState.WAITING: None,
@@ -186,7 +186,9 @@ def retry_job(job: Job, *, now: datetime, by: str) -> Job:
 
     Raises :class:`NotPossible` if the job has not failed, was retried before, or wants a host that was revoked.
     """
-    old = Job.objects.select_related("wanted_host").get(pk=job.pk)
+    old = Job.objects.select_related("wanted_host", "experiment").get(pk=job.pk)
+    if old.experiment.origin == Origin.SELF_RUN:
+        raise NotPossible(f"job {old.pk} was run without this service", remedy="Submit the experiment here, or run it again and upload that.")
     if old.state not in (JobState.FAILED, JobState.CANCELLED):
         raise NotPossible(f"job {old.pk} is {old.state}", remedy="Only a job that failed or was cancelled can be retried.")
     if old.wanted_host and old.wanted_host.revoked_at:

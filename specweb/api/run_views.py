@@ -1,0 +1,55 @@
+"""Uploaded runs: evidence files by hash, then the run itself, with a person's token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.urls import reverse
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+from speccore.selfrun import RunReply, RunUpload
+
+from specweb.results.models import EvidenceFile
+from specweb.results.services.self_runs import sender_of, take_run
+
+from .blobs import answer_head, receive, refuse_what_is_no_hash
+from .errors import BlobsMissing
+from .messages import decoded
+from .people_auth import PeopleView, submitting_team
+
+
+class RunsView(PeopleView):
+    def post(self, request: Request) -> Response:
+        """Stores a run; 409 ``blobs_missing`` names the files to send first. Sent twice, it answers with the first's experiment."""
+        upload = decoded(RunUpload, request)
+        team = submitting_team(request.user, upload.team)
+        taken = take_run(upload, team, request.user, timezone.now())
+        if isinstance(taken, list):
+            raise BlobsMissing(f"{len(taken)} evidence files are not here yet", missing=taken, team=team.slug)
+        files = EvidenceFile.objects.filter(attempt__trial__job=taken.job)
+        reply = RunReply(
+            experiment=str(taken.experiment.pk),
+            job=str(taken.job.pk),
+            url=settings.SPECWEB_BASE_URL + reverse("experiment", args=[taken.experiment.pk]),
+            created=taken.created,
+            n_attempts=files.values("attempt").distinct().count(),
+            n_files=files.count(),
+        )
+        return Response(reply.model_dump(mode="json"), status=201 if taken.created else 200)
+
+
+class RunBlobView(PeopleView):
+    """Evidence of a run that will follow. ``?team=`` as with the run."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        refuse_what_is_no_hash(kwargs["sha256"])
+        self.sender = sender_of(request.user, submitting_team(request.user, request.query_params.get("team", "")))
+
+    def head(self, request: Request, sha256: str) -> Response:
+        return answer_head(sha256, self.sender)
+
+    def put(self, request: Request, sha256: str) -> Response:
+        return receive(request, sha256, self.sender)
