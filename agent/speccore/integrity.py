@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .keys import pair_key
-from .measurement import AttemptMeasurement, Check, Interval, ProbeMeasurement, Withheld, value_of
+from .measurement import AttemptMeasurement, Check, Interval, Number, ProbeMeasurement, Withheld, value_of
 from .pairs import BlockPairs, used_probes
 from .spec import is_model_drafter
 from .stats import Drift, PassDifference
@@ -66,7 +66,7 @@ def checks(c: Compared) -> list[Check]:
     probes = {_ref(a, p): p for a in attempts for p in a.probes if p.point == c.point and not p.warmup}
     found = [
         same_key({a.trial: a.pair_fields for a in attempts}, {a.trial: a.block for a in attempts}),
-        counts_agree(probes),
+        counts_agree(probes, {a.trial: a.disagreements for a in attempts}),
         no_cache_hits({ref: value_of(p.cache_hit_tokens) for ref, p in probes.items()}),
         probe_failures(c.blocks),
         client_lag(sum(a.n_late_events for a in attempts), sum(a.n_events for a in attempts)),
@@ -143,20 +143,41 @@ def _short(value: str) -> str:
     return (value if len(value) <= 40 else f"{value[:39]}…") or "nothing"
 
 
-def counts_agree(probes: Mapping[str, ProbeMeasurement]) -> Check:
-    """Client and server count the same tokens in each answer, and the sources of the counters agree."""
+def counts_agree(probes: Mapping[str, ProbeMeasurement], together: Mapping[str, Sequence[str]] | None = None) -> Check:
+    """Client and server count the same tokens in each answer, and the sources of the counters agree.
+
+    ``together``: by trial, what contradicts the sum over requests that ran together. Sources that differ are shown with
+    their values and places; none is averaged away.
+    """
     name = "counts agree"
     wrong = [ref for ref, p in probes.items() if p.failure == "counts_disagree" or _differ(p)]
+    sums = {trial: list(found) for trial, found in (together or {}).items() if found}
     if wrong:
         first = probes[wrong[0]]
         why = first.failure_message or f"client {value_of(first.completion_tokens):g}, server {value_of(first.server_tokens):g} tokens"
+        sentence = f"{_n(wrong, 'probe')} counted differently by client and server, first {wrong[0]}: {why}"
+        said = {ref: _said(probes[ref]) for ref in wrong[:NAMED]}
+        return failed(name, sentence, hard=True, probes=wrong[:NAMED], said=said, trials=sums)
+    if sums:
+        trial, found = next(iter(sums.items()))
         return failed(
-            name, f"{_n(wrong, 'probe')} counted differently by client and server, first {wrong[0]}: {why}", hard=True, probes=wrong[:NAMED]
+            name, f"requests that ran together don't add up to the engine's counters, first in {trial}: {found[0]}", hard=True, trials=sums
         )
     compared = [ref for ref, p in probes.items() if value_of(p.completion_tokens) is not None and value_of(p.server_tokens) is not None]
     if not compared:
         return not_checked(name, "no probe has both the client's and the server's count")
     return passed(name, f"client and server agree on the tokens of {len(compared)} of {len(probes)} probes", hard=True, n=len(compared))
+
+
+def _said(p: ProbeMeasurement) -> dict[str, list[dict[str, Any]]]:
+    """For each count whose sources differ, what each of them says and where."""
+    counts = {"tokens": p.completion_tokens} | {n: getattr(p.counters, n) for n in ("drafted", "accepted", "verify_steps")}
+    numbers = {n: [c, *c.also] for n, c in counts.items() if isinstance(c, Number)}
+    return {
+        n: [{"value": s.value, **s.source.model_dump()} for s in sources]
+        for n, sources in numbers.items()
+        if len({s.value for s in sources}) > 1
+    }
 
 
 def _differ(p: ProbeMeasurement) -> bool:

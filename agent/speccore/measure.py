@@ -59,7 +59,7 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
     mode = next((a.mode for a in spec.arms if a.name == arm), "")
     if not mode:
         evidence.problems.append(f"arm {arm!r} is not in the experiment")
-    probes, reported_types = _probes(evidence, module, spec, workloads, log_text, mode)
+    probes, reported_types, disagreements = _probes(evidence, module, spec, workloads, log_text, mode)
     log = module.parse_log(log_text)
     engaged, why = _engagement(module, mode, probes, reported_types, log.speculation, log.error)
     samples = [(line, s) for line, s in evidence.lines(SAMPLES, Sample) if s.phase == PROBING]
@@ -88,6 +88,7 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         clock_mhz=(min(clocks), max(clocks)) if clocks else None,
         temperature_c=max(heat) if heat else None,
         problems=evidence.problems,
+        disagreements=disagreements,
         pair_fields=_pair_fields(module, spec, workloads, launch, manifest),
     )
 
@@ -126,13 +127,16 @@ class _Evidence:
 
 def _probes(
     evidence: _Evidence, module: ModuleType, spec: ExperimentSpec, workloads: Mapping[str, Workload], log_text: str, mode: str
-) -> tuple[list[ProbeMeasurement], set[str] | None]:
-    """The probes in order, and the speculation types that the server reported in any answer (None: it never said)."""
+) -> tuple[list[ProbeMeasurement], set[str] | None, list[str]]:
+    """The probes in order, the speculation types that the server reported in any answer (None: it never said), and where
+    requests that ran together don't add up."""
     records = evidence.lines(RECORDS, StreamRecord)
     texts = {t.probe: t for _, t in evidence.lines(TEXTS, TextRecord)}
-    snapshots = _metrics_pairs(module, evidence.lines(METRICS, MetricsSnapshot), [r for _, r in records])
+    scraped = evidence.lines(METRICS, MetricsSnapshot)
+    snapshots = _metrics_pairs(module, scraped, [r for _, r in records])
     logged = _logged(module.log_requests(log_text), [r for _, r in records])
     probes: list[ProbeMeasurement] = []
+    counted: list[tuple[StreamRecord, ProbeCounts]] = []
     types: set[str] | None = None
     for line, record in records:
         alone = _concurrency(spec, record.point) == 1
@@ -145,8 +149,30 @@ def _probes(
         )
         if counts.speculation_reported is not None:
             types = (types or set()) | set(counts.reported_types)
+        counted.append((record, counts))
         probes.append(_probe(record, line, counts, _item(spec, workloads, record), texts.get(record.probe), mode))
-    return probes, types
+    return probes, types, _together(module, scraped, counted)
+
+
+def _together(
+    module: ModuleType, snapshots: Sequence[tuple[int, MetricsSnapshot]], counted: Sequence[tuple[StreamRecord, ProbeCounts]]
+) -> list[str]:
+    """Disagreements over each window that /metrics was read around, for no request by name. A request that failed, or that
+    ran across an end of the window, spoils the sum."""
+    found: list[str] = []
+    before: tuple[int, MetricsSnapshot] | None = None
+    for line, snapshot in snapshots:
+        if snapshot.probe or snapshot.status != 200:
+            continue
+        if snapshot.when == "after" and before is not None:
+            began, ended = before[1].at_s, snapshot.at_s
+            met = [(r, c) for r, c in counted if r.closed_at_s > began and r.sent_at_s < ended]
+            if met and all(r.sent_at_s >= began and r.closed_at_s <= ended and r.status == 200 and not r.failure for r, _ in met):
+                texts = module.parse_metrics(before[1].text), module.parse_metrics(snapshot.text)
+                pair = MetricsPair(before=texts[0], after=texts[1], line=line)
+                found += module.window_disagreements([c for _, c in met], pair)
+        before = (line, snapshot) if snapshot.when == "before" else None
+    return found
 
 
 def _concurrency(spec: ExperimentSpec, point: str) -> int:
@@ -184,7 +210,8 @@ def _logged(requests: list[LogRequest], records: Sequence[StreamRecord]) -> dict
     if len(requests) != len(answered):
         return {}
     for request, record in zip(requests, answered, strict=True):
-        evaluated = (record.final.get("timings") or {}).get("prompt_n")
+        timings = record.final.get("timings")
+        evaluated = timings.get("prompt_n") if isinstance(timings, dict) else None
         if evaluated is not None and evaluated != request.prompt_tokens:
             return {}
     return {record.probe: request for request, record in zip(requests, answered, strict=True)}

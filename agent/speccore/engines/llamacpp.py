@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ArmNotSupported, ErrorBody, FlagNotAllowed, UnknownModel
 from ..inventory import Capabilities
 from ..spec import BASELINE_MODE, MODES_WITH_DRAFT_MODEL, Arm, EngineSettings, FlagValue, Point
-from .llamacpp_counts import parse_metrics, probe_counts
+from .llamacpp_counts import parse_metrics, probe_counts, window_disagreements
 from .llamacpp_flags import (
     ARM_FLAGS,
     DEFAULT_ALLOWED_FLAGS,
@@ -45,6 +45,7 @@ __all__ = [
     "request",
     "start_failure",
     "stream_events",
+    "window_disagreements",
     "without_speculation",
 ]
 

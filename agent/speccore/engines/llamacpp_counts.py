@@ -91,6 +91,28 @@ def _missing(reason: str, code: str = "missing") -> Withheld:
     return Withheld(withheld=reason, reason_code=code)
 
 
+def window_disagreements(counts: Sequence[ProbeCounts], metrics: MetricsPair) -> list[str]:
+    """Where requests that ran together don't add up to the growth of the engine's counters around them.
+
+    ``counts``: of every request in that window, all of them answered. A sum that lacks a request's count says nothing.
+    """
+    sums: dict[str, tuple[list[Maybe], str]] = {
+        "tokens": ([c.completion_tokens for c in counts], PREDICTED),
+        "drafted": ([c.counters.drafted for c in counts], DRAFTED),
+        "accepted": ([c.counters.accepted for c in counts], ACCEPTED),
+        "verify_steps": ([c.counters.verify_steps for c in counts], DRAFTS),
+    }
+    found = []
+    for what, (numbers, metric) in sums.items():
+        grown, known = metrics.growth(metric), [n.value for n in numbers if isinstance(n, Number)]
+        if grown is not None and len(known) == len(counts) and sum(known) != grown:
+            found.append(
+                f"{what}: {sum(known):g} in {len(counts)} requests by {RECORDS}; "
+                f"{grown:g} by {METRICS} line {metrics.line} ({metric} after − before)"
+            )
+    return found
+
+
 class _Reader:
     """One request's sources. Methods return a number with its source, None or ``Withheld`` where a source is silent."""
 
