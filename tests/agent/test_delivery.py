@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from specagent import client as client_module
+from specagent import connection
 from specagent.client import Client, Refused, Unreachable
 from specagent.sinks import Delivery, ServerSink, deliver_waiting
 from specagent.spool import Spool, decompressed
@@ -321,7 +321,7 @@ def test_a_report_is_what_the_contract_says(done: AttemptDone) -> None:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(client_module, "PART_BYTES", 64)
+    monkeypatch.setattr(connection, "PART_BYTES", 64)
     return 64
 
 
