@@ -35,7 +35,7 @@ from speccore.workload import Item, Workload
 from . import __version__, evidence, launch, ready
 from .inventory import Host
 from .launch import Ended, Engine, Stopped
-from .probe import Probed, Receiver, run_probe
+from .probe import Probed, run_probe
 from .runtimes import Runtime, engine_environment
 from .sampler import Sampler
 
@@ -241,7 +241,6 @@ class Attempt:
             t0=self._t0,
             timeout_s=job.offer.spec.engine.probe_timeout_s,
             stop=self._stop,
-            receiver=Receiver(),
             prefix_cache=job.offer.spec.engine.prefix_cache,
         )
         self._state.probed.append(probed)

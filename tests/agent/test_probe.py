@@ -9,7 +9,9 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
-from specagent.probe import Probed, Receiver, parse_response, run_probe, sse_events
+from specagent.probe import Probed, run_probe
+from specagent.receive import Segment
+from specagent.sse import parse_response, sse_events
 from speccore import engines
 from speccore.protocol import ProbePlan
 from speccore.spec import Point
@@ -84,7 +86,6 @@ def ask(server: ScriptedServer, *, timeout_s: float = 10.0, stop: threading.Even
         t0=0.0,
         timeout_s=timeout_s,
         stop=stop or threading.Event(),
-        receiver=Receiver(),
     )
 
 
@@ -235,10 +236,19 @@ def test_a_stop_ends_a_silent_probe_soon() -> None:
     assert took < 2
 
 
+def test_a_stop_before_the_request_asks_nothing() -> None:
+    stop = threading.Event()
+    stop.set()
+    with ScriptedServer([(0, SSE_HEAD + b"\r\n")]) as server:
+        socket.create_connection(("127.0.0.1", server.port)).close()
+        probed = ask(server, stop=stop)
+    assert (probed.end, probed.record.failure, probed.record.status) == ("stopped", "probe_failed", 0)
+
+
 def test_framing_does_not_depend_on_where_segments_are_cut() -> None:
     stream = SSE_HEAD + b"\r\n" + event("ä", [1], 1) + b": ping\r\n\r\n" + event("🦙b", [2, 3], 3).replace(b"\n", b"\r\n") + final(3)
-    whole = sse_events(parse_response([(1.0, stream)]).parts)
+    whole = sse_events(parse_response([Segment(1.0, 1.0, False, stream)]).parts)
     assert len(whole) == 3
     for cut in range(1, len(stream)):
-        cut_up = sse_events(parse_response([(1.0, stream[:cut]), (2.0, stream[cut:])]).parts)
+        cut_up = sse_events(parse_response([Segment(1.0, 1.0, False, stream[:cut]), Segment(2.0, 2.0, False, stream[cut:])]).parts)
         assert [data for _, data in cut_up] == [data for _, data in whole]

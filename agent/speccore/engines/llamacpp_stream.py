@@ -8,9 +8,11 @@ any other gap between ids and that count is left open, so that client and server
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from ..records import StreamEvent
+from .arrival import Arrival, arrival
 from .shapes import ParsedStream
 
 #: A character of UTF-8 has at most four bytes, so an answer can end with at most three tokens held back.
@@ -29,25 +31,26 @@ _FINAL_KEYS = (
 _FINISH_TO_STOP = {"stop": "eos", "length": "limit"}
 
 
-def stream_events(data_lines: list[tuple[float, str]]) -> ParsedStream:
-    """Parses SSE data with its arrival in seconds; comments, blank lines and ``[DONE]`` may stand among it.
+def stream_events(data_lines: Sequence[tuple[float | Arrival, str]]) -> ParsedStream:
+    """Parses SSE data with its arrival (in seconds, or more exactly); comments, blank lines and ``[DONE]`` may stand among it.
 
     Understands /completion and chat streams. A stream that holds an error, broken JSON, or no final event has ``failure``
     set, and keeps what came before.
     """
     parsed = ParsedStream(events=[], texts=[], ids=[])
     counted = 0
-    for at_s, line in data_lines:
+    for at, line in data_lines:
         data = _payload(line)
         if data is None:
             continue
         message = _message(data)
+        came = arrival(at)
         if isinstance(message, str):
-            _append(parsed, StreamEvent(at_s=at_s, tokens=0, kind="error"), "", [])
+            _append(parsed, StreamEvent(**came._asdict(), tokens=0, kind="error"), "", [])
             parsed.failure, parsed.failure_message = "probe_failed", message
             break
         text, ids, kind = _content(message)
-        event, counted = _event(at_s, message, text, ids, kind, counted)
+        event, counted = _event(came, message, text, ids, kind, counted)
         if kind == "final" and any(e.uncounted for e in parsed.events):
             event = event.model_copy(update={"tokens": 0, "without_id": 0})  # its total says nothing of when they came
         _append(parsed, event, text, ids)
@@ -94,7 +97,7 @@ def _content(message: dict[str, Any]) -> tuple[str, list[int], str]:
     return text, [], "final" if choices[0].get("finish_reason") else "reasoning" if thought else "content"
 
 
-def _event(at_s: float, message: dict[str, Any], text: str, ids: list[int], kind: str, counted: int) -> tuple[StreamEvent, int]:
+def _event(came: Arrival, message: dict[str, Any], text: str, ids: list[int], kind: str, counted: int) -> tuple[StreamEvent, int]:
     timings = message.get("timings") or {}
     usage = message.get("usage") or {}
     now = _first_int(message.get("tokens_predicted"), timings.get("predicted_n"), usage.get("completion_tokens"))
@@ -105,7 +108,9 @@ def _event(at_s: float, message: dict[str, Any], text: str, ids: list[int], kind
     without_id = held if held > 0 and (explained or not from_ids) else 0
     tokens = len(ids) + without_id
     event = StreamEvent(
-        at_s=at_s,
+        at_s=came.at_s,
+        read_at_s=came.read_at_s,
+        queued=came.queued,
         tokens=tokens,
         without_id=without_id,
         uncounted=now is None and not ids and bool(text),

@@ -1,0 +1,166 @@
+"""HTTP and server-sent events taken off the bytes of an answer, each event with the arrival of the segment that completed it.
+
+All of it works on bytes after the answer's end: a segment may be cut anywhere, also inside a character.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+
+import h11
+from speccore.engines.arrival import Arrival
+
+from .receive import Segment
+
+Part = tuple[Arrival, bytes]
+_BROKE_OFF = "the connection closed before the answer's end"
+_MOST_HEAD_BYTES = 1 << 16
+_SIZE_LINE = re.compile(rb"[0-9A-Fa-f]{1,8}[ \t]*(?:;[^\r\n]*)?")
+_MOST_SIZE_LINE = 4096
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer taken apart: body parts with the arrival of the segment that brought each."""
+
+    status: int  # 0: nothing that is HTTP came
+    headers: dict[str, str] = field(default_factory=dict)  # names in lower case
+    parts: list[Part] = field(default_factory=list)
+    problem: str = ""  # '' if the answer is whole
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "")
+
+    def text(self) -> str:
+        return b"".join(data for _, data in self.parts).decode("utf-8", "replace")
+
+
+def parse_response(segments: Iterable[Segment]) -> Response:
+    """HTTP framing taken off. The head is h11's; the body's framing is ours, since it is most of the work."""
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MOST_HEAD_BYTES)
+    connection.send(h11.Request(method="POST", target="/", headers=[("Host", "x"), ("Connection", "close")]))
+    connection.send(h11.EndOfMessage())
+    rest = iter(segments)
+    try:
+        for at_s, read_at_s, queued, data in rest:
+            connection.receive_data(data)
+            event = connection.next_event()
+            while isinstance(event, h11.InformationalResponse):
+                event = connection.next_event()
+            if isinstance(event, h11.Response):
+                headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
+                first = (Arrival(at_s, read_at_s, queued), connection.trailing_data[0])
+                return _with_body(event.status_code, headers, chain([first], ((Arrival(*s[:3]), s[3]) for s in rest)))
+        connection.receive_data(b"")
+        connection.next_event()
+    except h11.RemoteProtocolError as error:
+        return Response(0, problem=str(error))
+    return Response(0, problem=_BROKE_OFF)
+
+
+def _with_body(status: int, headers: dict[str, str], raw: Iterable[Part]) -> Response:
+    coding = headers.get("transfer-encoding", "").lower()
+    if coding == "chunked":
+        parts, problem = _chunked(raw)
+    elif coding:
+        parts, problem = [], f"transfer-encoding {coding!r} is not understood"
+    elif "content-length" in headers:
+        parts, problem = _counted(raw, int(headers["content-length"]))
+    else:
+        parts, problem = [(at, data) for at, data in raw if data], ""
+    return Response(status, headers, parts, problem)
+
+
+def _counted(raw: Iterable[Part], length: int) -> tuple[list[Part], str]:
+    parts: list[Part] = []
+    for at, data in raw:
+        if data[:length]:
+            parts.append((at, data[:length]))
+        length -= len(data)
+        if length <= 0:
+            return parts, ""
+    return parts, _BROKE_OFF if length > 0 else ""
+
+
+def _chunked(raw: Iterable[Part]) -> tuple[list[Part], str]:
+    """Chunked coding (RFC 9112, 7.1) taken off. What follows the last chunk's size line are trailers, which nobody needs."""
+    parts: list[Part] = []
+    pending, left, after_chunk = b"", 0, False  # bytes not used yet; bytes of the chunk still to come; its line end is next
+    for at, data in raw:
+        data, pending, start = pending + data, b"", 0
+        came: list[bytes] = []
+        while start < len(data):
+            if left:
+                piece = data[start : start + left]
+                came.append(piece)
+                start += len(piece)
+                left -= len(piece)
+                after_chunk = not left
+                continue
+            end = data.find(b"\n", start)
+            if end < 0:
+                pending = data[start:]
+                if len(pending) > _MOST_SIZE_LINE:
+                    return _kept(parts, at, came), "the chunk of an answer has no size"
+                break
+            line = data[start:end].removesuffix(b"\r")
+            start = end + 1
+            if after_chunk and not line:
+                after_chunk = False
+                continue
+            if after_chunk or not _SIZE_LINE.fullmatch(line):
+                return _kept(parts, at, came), f"the chunk of an answer has no size but {line[:40]!r}"
+            left = int(line.split(b";")[0], 16)
+            if not left:
+                return _kept(parts, at, came), ""
+        _kept(parts, at, came)
+    return parts, _BROKE_OFF
+
+
+def _kept(parts: list[Part], at: Arrival, came: list[bytes]) -> list[Part]:
+    if came:
+        parts.append((at, b"".join(came)))
+    return parts
+
+
+def sse_events(parts: Iterable[Part]) -> list[tuple[Arrival, str]]:
+    """The data of each server-sent event with the arrival of the part that completed it.
+
+    Comments and other fields are left out; what no blank line ends is no event, and a line ends with CR, LF or both
+    (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+    """
+    events: list[tuple[Arrival, str]] = []
+    take = _event_reader(lambda at, data: events.append((at, data)))
+    pending, after_cr = b"", False
+    for at, data in parts:
+        if after_cr and data[:1] == b"\n":  # the second half of a line end
+            data = data[1:]
+        after_cr = data[-1:] == b"\r"
+        pending += data
+        if b"\r" in pending:
+            pending = pending.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *whole, pending = pending.split(b"\n")
+        for line in whole:
+            take(at, line)
+    return events
+
+
+def _event_reader(emit: Callable[[Arrival, str], None]) -> Callable[[Arrival, bytes], None]:
+    """Takes lines, gives events."""
+    lines: list[bytes] = []
+
+    def take(at: Arrival, line: bytes) -> None:
+        if not line:
+            if lines:
+                emit(at, b"\n".join(lines).decode("utf-8", "replace"))
+                lines.clear()
+        elif line.startswith(b"data:"):
+            lines.append(line[6:] if line[5:6] == b" " else line[5:])
+        elif line == b"data":
+            lines.append(b"")
+
+    return take
