@@ -1,11 +1,11 @@
-"""Data for plots, as plain JSON that the page carries; the drawing is in ``static/specweb/forest.js``."""
+"""Data for plots, as plain JSON that the page carries; the drawing is in ``static/specweb/forest.js`` and ``scatter.js``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from speccore.measurement import ComparisonResult, Interval, JobAnalysis, Withheld
+from speccore.measurement import ComparisonResult, Interval, JobAnalysis, Number, Withheld
 from speccore.spec import ExperimentSpec
 
 from . import formats
@@ -30,6 +30,47 @@ def forest(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str, str
     n_rows = sum(len(g["rows"]) for g in groups)
     height = n_rows * ROW_PX + len(groups) * GROUP_PX + AXIS_PX
     return {"margin": spec.margin, "height": height, "row_px": ROW_PX, "group_px": GROUP_PX, "axis_px": AXIS_PX, "groups": groups}
+
+
+def scatter(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str, str], url: NumbersUrl) -> dict[str, Any]:
+    """Tokens per target pass against speed-up: ``{margin, panels: [{title, detail, points: […]}]}``, a panel for each point."""
+    panels = []
+    for point in spec.points:
+        points = [p for c in analysis.comparisons if c.point == point.key and (p := _pass_point(c, url))]
+        if points:
+            title, detail = point_title(point, titles)
+            panels.append({"title": title, "detail": detail, "points": points})
+    return {"margin": spec.margin, "panels": panels}
+
+
+def left_out(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """(arm, work, reason) of each comparison that the scatter lacks."""
+    names = {p.key: " ".join(point_title(p, titles)) for p in spec.points}
+    found = []
+    for c in analysis.comparisons:
+        reason = next((v.withheld for v in (c.speedup, c.tokens_per_target_pass) if isinstance(v, Withheld)), "")
+        if reason and c.mode != "off":
+            found.append((c.arm, names.get(c.point, c.point), reason))
+    return found
+
+
+def _pass_point(c: ComparisonResult, url: NumbersUrl) -> dict[str, Any] | None:
+    per_pass, needed = c.tokens_per_target_pass, c.break_even_tokens_per_pass
+    if isinstance(c.speedup, Withheld) or isinstance(per_pass, Withheld) or per_pass.value <= 0:
+        return None
+    row = {
+        "arm": c.arm,
+        "mode": c.mode,
+        "symbol": mark_of(c.mode).symbol,
+        "verdict_class": VERDICT_CLASSES[c.verdict.word],
+        "href": url(c.arm, c.point, "tokens_per_target_pass"),
+        "x": round(per_pass.value, 4),
+        "break_even": None,
+        "passes": f"{per_pass.value:.2f} tokens per target pass",
+    }
+    if isinstance(needed, Number) and needed.value > 0:
+        row |= {"break_even": round(needed.value, 4), "passes": f"{row['passes']}, needs {needed.value:.2f} here"}
+    return row | _interval(c.speedup)
 
 
 def _row(c: ComparisonResult, url: NumbersUrl) -> dict[str, Any]:

@@ -1,14 +1,17 @@
-"""How far a job is: its state in words with the next step, its trials in order, and what a person may do to it. No database access."""
+"""How far a job is: its state in words with the next step, what its agent does, the time left, and what a person may do to it.
+
+No database access.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from itertools import groupby
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
-from django.urls import reverse
 from speccore.errors import ErrorBody
 from speccore.jobstate import HELD, JobState
 from speccore.protocol import Running
@@ -19,81 +22,21 @@ from specweb.experiments.services.silence import Limits
 from specweb.results.models import Trial
 
 from . import formats
-from .tries import Fate, fate_of
+from .time_left import Ran, in_words, since_in_words, time_left
 
 
 @dataclass(frozen=True)
-class TrialChip:
-    """One planned server start, with what became of it."""
+class AtWork:
+    """What the agent does this moment. ``probe`` of ``n_probes`` is 0 where it is not probing."""
 
-    number: int  # from 1, in order of running
-    arm: str
-    mode: str
-    state: str  # accepted, failed, cancelled, void, late, running, planned
-    duration: str
-    title: str
-    href: str
-    n_attempts: int
-
-
-@dataclass(frozen=True)
-class Uncounted:
-    """Attempts of a block that share a fate and its reason: they are kept and don't count."""
-
-    word: str
-    why: str
-    tries: list[tuple[str, str]]  # what it is called, and its address
-
-
-@dataclass(frozen=True)
-class Block:
-    number: int
-    run: int  # the one that counts, from 1
-    trials: list[TrialChip]
-    uncounted: list[Uncounted]
-
-
-def trial_blocks(job: Job, trials: Sequence[Trial]) -> list[Block]:
-    """Trials in order of running, by block. Attempts come with their leases."""
-    running = running_of(job)
-    blocks = []
-    for number, group in groupby(trials, key=lambda t: t.block):
-        here = list(group)
-        blocks.append(Block(number, job.run_of(number), [_chip(t, running) for t in here], _uncounted(here)))
-    return blocks
-
-
-def _chip(trial: Trial, running: Running | None) -> TrialChip:
-    attempts = list(trial.attempts.all())
-    shown = next((a for a in attempts if a.accepted), attempts[-1] if attempts else None)
-    fate = fate_of(shown, attempts) if shown else Fate("planned")
-    state = fate.word
-    if running is not None and running.trial == trial.plan_id and state != "accepted":
-        state = "running"
-    seconds = formats.seconds_between(shown.started_at, shown.ended_at) if shown else None
-    return TrialChip(
-        number=trial.index + 1,
-        arm=trial.arm.name,
-        mode=trial.arm.mode,
-        state=state,
-        duration=formats.duration(seconds) if seconds else "",
-        title=f"trial {trial.index + 1}: {trial.arm.name}, block {trial.block}, place {trial.position} — {state}"
-        + (f": {fate.why}" if fate.why else ""),
-        href=reverse("attempt", args=[shown.id]) if shown else "",
-        n_attempts=len(attempts),
-    )
-
-
-def _uncounted(trials: Sequence[Trial]) -> list[Uncounted]:
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for trial in trials:
-        attempts = list(trial.attempts.all())
-        for attempt in attempts:
-            fate = fate_of(attempt, attempts)
-            if fate.word != "accepted":
-                name = f"{trial.index + 1} {trial.arm.name}" + (f", attempt {attempt.n}" if len(attempts) > 1 else "")
-                found.setdefault((fate.word, fate.why), []).append((name, reverse("attempt", args=[attempt.id])))
-    return [Uncounted(word, why, tries) for (word, why), tries in found.items()]
+    phase: str
+    number: int = 0  # the trial's, from 1; 0: between trials
+    arm: str = ""
+    mode: str = ""
+    block: int = 0
+    probe: int = 0
+    n_probes: int = 0
+    speed: str = ""  # tokens per second of the last probe
 
 
 @dataclass(frozen=True)
@@ -116,6 +59,18 @@ class Progress:
     n_blocks: int
     live: bool  # something will change by itself
     for_team: bool
+    at_work: AtWork | None = None
+    began_at: datetime | None = None
+    elapsed: str = ""
+    left: str = ""
+
+    @property
+    def say(self) -> str:
+        """What is worth saying aloud: where the work is, without the numbers that change each moment."""
+        if self.at_work is None:
+            return self.headline
+        trial = f", trial {self.at_work.number} of {self.n_trials}, {self.at_work.arm}" if self.at_work.number else ""
+        return f"{self.at_work.phase}{trial}"
 
     @property
     def share(self) -> int:
@@ -129,21 +84,33 @@ class _Words:
     detail: str = ""
     next_step: str = ""
     since: datetime | None = None
+    shows_work: bool = False
 
 
-def progress_of(job: Job, trials: Sequence[Trial], limits: Limits, *, for_team: bool) -> Progress:
-    """A job in words, with what its reader can do next. Only the team is told of the host's troubles and reads its engine's live log."""
+#: How long after its end a job that ended early may still get an answer from the worker.
+_ANSWER_WITHIN = timedelta(minutes=10)
+
+
+def progress_of(job: Job, trials: Sequence[Trial], limits: Limits, now: datetime, *, for_team: bool, answered: bool) -> Progress:
+    """A job in words, with what its reader can do next. Only the team is told of the host's troubles and reads its engine's live log.
+
+    ``answered`` says that there is an analysis.
+    """
     running = running_of(job)
-    words = _words(job, trials, running, limits)
-    ended = [(t.block, any(a.accepted or (a.counted and a.outcome == "failed") for a in t.attempts.all())) for t in trials]
+    at_work = _at_work(running, trials) if running else None
+    words = _words(job, at_work, running, limits)
+    ended = [(t.block, _has_ended(t)) for t in trials]
     blocks = {block for block, _ in ended}
-    live, stopping = not job.is_final, _is_cancelling(job)
+    stopping = _is_cancelling(job)
     ailing = for_team and job.host is not None and JobState(job.state) in HELD and not stopping
     problem = job.host.problem if ailing and job.host else None
     told = job.error or problem
+    n_done = sum(any(a.accepted for a in t.attempts.all()) for t in trials)
+    awaited = job.is_final and not answered and n_done > 0 and job.ended_at is not None and now - job.ended_at < _ANSWER_WITHIN
+    busy = job.state == JobState.RUNNING and not stopping and words.word == JobState.RUNNING
     return Progress(
         state=job.state,
-        page=f"{job.state}{' paused' if job.is_paused else ''}{' cancelling' if stopping else ''}",
+        page=f"{job.state}{' paused' if job.is_paused else ''}{' cancelling' if stopping else ''}{' answered' if answered else ''}",
         word=words.word,
         headline=words.headline,
         detail=words.detail,
@@ -152,19 +119,41 @@ def progress_of(job: Job, trials: Sequence[Trial], limits: Limits, *, for_team: 
         since=words.since,
         log_tail=running.log_tail if for_team and running else [],
         error=ErrorBody.model_validate(told) if told else None,
-        n_done=sum(any(a.accepted for a in t.attempts.all()) for t in trials),
+        n_done=n_done,
         n_trials=len(trials),
         n_whole=len(blocks - {block for block, whole in ended if not whole}),
         n_blocks=len(blocks),
-        live=live,
+        live=not job.is_final or awaited,
         for_team=for_team,
+        at_work=at_work if words.shows_work else None,
+        began_at=job.running_at if not job.is_final else None,
+        elapsed=since_in_words((now - job.running_at).total_seconds()) if job.running_at and not job.is_final else "",
+        left=_left(trials, running, now) if busy else "",
     )
 
 
-def _words(job: Job, trials: Sequence[Trial], running: Running | None, limits: Limits) -> _Words:
+def _has_ended(trial: Trial) -> bool:
+    return any(a.accepted or (a.counted and a.outcome == "failed") for a in trial.attempts.all())
+
+
+def _left(trials: Sequence[Trial], running: Running | None, now: datetime) -> str:
+    """The time that the trials without an end will take, judged by those that have one."""
+    ended = sorted((a.started_at, a.ended_at, t.arm.name) for t in trials for a in t.attempts.all() if a.accepted)
+    done = [Ran(arm, (end - start).total_seconds()) for start, end, arm in ended]
+    gaps = [(b[0] - a[1]).total_seconds() for a, b in pairwise(ended)]
+    usual_gap = max(0.0, median(gaps)) if gaps else 0.0
+    at_work = running.trial if running else ""
+    left = sorted((t for t in trials if not _has_ended(t)), key=lambda t: (t.plan_id != at_work, t.index))
+    # By the service's clock, since the host's may be wrong.
+    heard = max((a.received_at for t in trials for a in t.attempts.all()), default=now)
+    since = (now - heard).total_seconds() if at_work else 0.0
+    found = time_left(done, [t.arm.name for t in left], between_s=usual_gap, running_for_s=max(0.0, since - usual_gap))
+    return in_words(found) if found and left else ""
+
+
+def _words(job: Job, at_work: AtWork | None, running: Running | None, limits: Limits) -> _Words:
     named = job.host or job.wanted_host
     host = named.name if named else "a host"
-    at_work = _running_words(running, trials) if running else ""
     if _is_cancelling(job):
         asked = f"{job.cancel_requested_by} asked for it" if job.cancel_requested_by else "it was asked for"
         return _Words(
@@ -184,25 +173,26 @@ def _words(job: Job, trials: Sequence[Trial], running: Running | None, limits: L
             job.host.last_seen_at if job.host else job.stalled_at,
         )
     if job.is_paused:
-        return _paused(job, running, at_work, host)
+        return _paused(job, running, at_work is not None, host)
     if job.state in (JobState.RUNNING, JobState.CLAIMED) and running and running.phase == "waiting for room":
         return _Words("waiting for room", f"{host} waits for room on its disk", "", "It goes on by itself when there is room.")
     headline, step = _STATES[job.state]
     if job.state == JobState.FAILED and named is None:
         headline = "Failed before a host took it"
     waiting_for = formats.long_time(limits.waiting_for)
-    detail = "" if job.error else (at_work if job.state == JobState.RUNNING and at_work else job.reason)
-    return _Words(job.state, headline.format(host=host), detail, step.format(host=host, waiting_for=waiting_for))
+    shows_work = job.state == JobState.RUNNING and at_work is not None and not job.error
+    detail = "" if job.error or shows_work else job.reason
+    return _Words(job.state, headline.format(host=host), detail, step.format(host=host, waiting_for=waiting_for), shows_work=shows_work)
 
 
-def _paused(job: Job, running: Running | None, at_work: str, host: str) -> _Words:
+def _paused(job: Job, running: Running | None, works: bool, host: str) -> _Words:
     by = f"by {job.pause_requested_by}" if job.pause_requested_by else ""
     after = "Resume it to go on. If a block has begun and rests for more than 10 minutes, it is run whole once more."
     if job.state not in HELD:
         return _Words("paused", f"Paused {by} before it began".replace("  ", " "), job.reason, after, job.pause_requested_at)
     if running is not None and running.phase == "paused":
         return _Words("paused", f"Paused {by} on {host}".replace("  ", " "), "no engine runs", after, job.pause_requested_at)
-    return _Words("pausing", f"{host} pauses after the trial that runs", at_work, after, job.pause_requested_at)
+    return _Words("pausing", f"{host} pauses after the trial that runs", "", after, job.pause_requested_at, shows_work=works)
 
 
 _STATES: dict[str, tuple[str, str]] = {
@@ -230,18 +220,31 @@ def running_of(job: Job) -> Running | None:
     return Running.model_validate(job.progress) if job.progress and JobState(job.state) in HELD else None
 
 
-def _running_words(r: Running, trials: Sequence[Trial]) -> str:
-    parts = []
+#: The agent's phases as people read them.
+_PHASES = {
+    "starting": "starting the engine",
+    "warm-up": "warming up",
+    "probing": "probing",
+    "stopping": "stopping the engine",
+    "uploading": "sending the evidence",
+}
+
+
+def _at_work(r: Running, trials: Sequence[Trial]) -> AtWork | None:
     trial = next((t for t in trials if t.plan_id == r.trial), None)
-    if trial is not None:
-        parts += [f"trial {trial.index + 1} of {len(trials)}", f"{trial.arm.name} in block {trial.block}"]
-    if r.phase:
-        parts.append(f"{r.phase}, probe {r.probe} of {r.n_probes}" if r.phase == "probing" and r.n_probes else r.phase)
-    if r.tokens_per_s:
-        parts.append(f"{r.tokens_per_s:.0f} tokens/s")
-    if r.eta_s:
-        parts.append(f"about {formats.duration(r.eta_s)} left")
-    return " · ".join(parts)
+    if trial is None and not r.phase:
+        return None
+    probing = r.phase == "probing" and r.n_probes > 0
+    return AtWork(
+        phase=_PHASES.get(r.phase, r.phase or "at work"),
+        number=trial.index + 1 if trial else 0,
+        arm=trial.arm.name if trial else "",
+        mode=trial.arm.mode if trial else "",
+        block=trial.block if trial else 0,
+        probe=r.probe if probing else 0,
+        n_probes=r.n_probes if probing else 0,
+        speed=f"{r.tokens_per_s:.0f}" if r.tokens_per_s else "",
+    )
 
 
 @dataclass(frozen=True)
@@ -280,11 +283,11 @@ def controls_of(job: Job, siblings: Sequence[Job], *, allowed: bool, base: str) 
 
 def incomplete(progress: Progress, *, answered: bool) -> str:
     """What a job that ended early still says; empty if nothing is missing."""
-    if progress.live or progress.state == JobState.PROCESSED:
+    if progress.state not in (JobState.FAILED, JobState.CANCELLED):
         return ""
     if not progress.n_done:
         return "Nothing was measured before it ended."
     so_far = f"{progress.n_whole} of {progress.n_blocks} blocks are whole, {progress.n_done} of {progress.n_trials} trials are done. "
     if answered:
         return f"Incomplete: {so_far}The answers below rest on these alone; the table’s column “blocks” says on how many each rests."
-    return f"Incomplete: {so_far}What they say is being worked out; load the page again in a moment."
+    return f"Incomplete: {so_far}What they say is being worked out and appears here by itself."

@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from . import control_views, evidence_views, host_views, views
+from . import control_views, evidence_views, host_views, live_views, views
 
 urlpatterns = [
     path("", views.overview, name="overview"),
@@ -20,7 +20,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/pause", control_views.pause, name="job-pause"),
     path("jobs/<uuid:job_id>/resume", control_views.resume, name="job-resume"),
     path("jobs/<uuid:job_id>/retry", control_views.retry, name="job-retry"),
-    path("jobs/<uuid:job_id>/progress", views.progress, name="progress"),
+    path("jobs/<uuid:job_id>/progress", live_views.progress, name="progress"),
     path("jobs/<uuid:job_id>/numbers", views.numbers, name="numbers"),
     path("jobs/<uuid:job_id>/evidence", evidence_views.evidence_list, name="evidence-list"),
     path("attempts/<uuid:attempt_id>/", evidence_views.attempt, name="attempt"),

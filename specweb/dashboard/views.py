@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-from datetime import timedelta
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotModified
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 from speccore.commandline import command_differences
 from speccore.spec import ExperimentSpec
 
 from specweb.accounts.services import may_submit
 from specweb.experiments.models import Experiment, Job
-from specweb.experiments.services.silence import Limits
 from specweb.results import page_queries
 
-from . import charts, comparison_table, experiment_page, integrity_panel, job_progress, numbers_page, overview_page, strips
+from . import charts, comparison_table, experiment_page, integrity_panel, job_progress, live_views, numbers_page, overview_page, strips
+from .limits import limits
 
 N_EXPERIMENTS = 50
 
@@ -35,15 +31,6 @@ def missing(request: HttpRequest) -> HttpResponse:
     if not request.user.is_authenticated:
         return redirect_to_login(request.get_full_path())
     raise Http404
-
-
-def limits() -> Limits:
-    """After how much silence a host is called stalled and lost, and how long a job waits."""
-    return Limits(
-        stalled_after=timedelta(seconds=settings.SPECWEB_STALLED_AFTER_S),
-        host_lost_after=timedelta(seconds=settings.SPECWEB_HOST_LOST_AFTER_S),
-        waiting_for=timedelta(seconds=settings.SPECWEB_WAITING_FOR_S),
-    )
 
 
 def whole_number(text: str, default: int = 1) -> int:
@@ -86,40 +73,35 @@ def _chosen_job(found: Experiment, wanted: str) -> Job:
 
 def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> dict[str, Any]:
     spec = found.parsed_spec
-    trials = page_queries.trials_shown(job)
+    titles = page_queries.point_titles(found)
     inventory = page_queries.frozen_inventory(job)
     alias = page_queries.alias_of_target(job)
     hardware = job.inventory.hardware if job.inventory else ""
     base, jobs = reverse("experiment", args=[found.id]), list(found.jobs.all())
     is_member = page_queries.is_member(request.user, found)
     allowed = is_member and may_submit(request.user, found.team)
-    progress = job_progress.progress_of(job, trials, limits(), for_team=is_member)
-    analysis = _answers(found, job, spec)
+    analysis = _answers(job, spec, titles)
+    live = live_views.progress_context(job, spec, titles, timezone.now(), for_team=is_member, answered=analysis["analysis"] is not None)
     context: dict[str, Any] = {
         "experiment": found,
-        "job": job,
         "tabs": experiment_page.job_tabs(jobs, job, base),
         "question": experiment_page.question_of(spec, alias or spec.target.model, hardware),
         "about": experiment_page.runtime_line(spec, job),
         "spec": spec,
-        "progress": progress,
-        "incomplete": job_progress.incomplete(progress, answered=analysis["analysis"] is not None),
         "controls": job_progress.controls_of(job, jobs, allowed=allowed, base=base),
-        "blocks": job_progress.trial_blocks(job, trials),
         "facts": experiment_page.held_fixed(spec, job, alias, inventory),
         "commands": command_differences(spec, job.commands),
         "evidence": page_queries.evidence_totals(job),
         "is_member": is_member,
     }
-    context["fragment_tag"] = _tag(_fragment(context))
-    return context | analysis
+    context["fragment"], context["fragment_tag"] = live_views.fragment(live)
+    return context | live | analysis
 
 
-def _answers(found: Experiment, job: Job, spec: ExperimentSpec) -> dict[str, Any]:
+def _answers(job: Job, spec: ExperimentSpec, titles: Mapping[str, str]) -> dict[str, Any]:
     analysis = page_queries.newest_analysis(job)
     if analysis is None:
         return {"analysis": None}
-    titles = page_queries.point_titles(found)
     url = numbers_url(job)
     return {
         "analysis": analysis,
@@ -129,37 +111,14 @@ def _answers(found: Experiment, job: Job, spec: ExperimentSpec) -> dict[str, Any
         "speedup_definition": comparison_table.definition("speedup"),
         "groups": comparison_table.groups(spec, analysis, titles, url),
         "forest": charts.forest(spec, analysis, titles, url),
+        "scatter": charts.scatter(spec, analysis, titles, url),
+        "left_out": charts.left_out(spec, analysis, titles),
     }
 
 
 def numbers_url(job: Job) -> comparison_table.NumbersUrl:
     base = reverse("numbers", args=[job.id])
     return lambda arm, point, metric: f"{base}?{urlencode({'arm': arm, 'point': point})}#{metric}"
-
-
-def _fragment(context: dict[str, Any]) -> str:
-    return render_to_string("dashboard/_progress.html", context)
-
-
-def _tag(text: str) -> str:
-    return '"' + hashlib.sha256(text.encode()).hexdigest()[:24] + '"'
-
-
-@require_safe
-@cache_control(private=True, no_cache=True)
-def progress(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    """The part of the experiment page that changes while a job runs; unchanged: 304."""
-    job = page_queries.job_shown(request.user, job_id)
-    if job is None:
-        raise Http404
-    trials = page_queries.trials_shown(job)
-    for_team = page_queries.is_member(request.user, job.experiment)
-    how_far = job_progress.progress_of(job, trials, limits(), for_team=for_team)
-    text = _fragment({"job": job, "progress": how_far, "blocks": job_progress.trial_blocks(job, trials)})
-    tag = _tag(text)
-    if request.headers.get("If-None-Match") == tag:
-        return HttpResponseNotModified(headers={"ETag": tag})
-    return HttpResponse(text, headers={"ETag": tag, "X-Job-State": how_far.page})
 
 
 @require_safe

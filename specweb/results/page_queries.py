@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Prefetch, Sum
+from django.db.models import Avg, Count, F, Prefetch, Sum
 from speccore.inventory import HostInventory as Inventory
 from speccore.measurement import AttemptMeasurement, JobAnalysis
 
 from specweb.experiments.models import Experiment, Host, HostModel, Job, Point, Viewer
 from specweb.experiments.text import storable
 
-from .models import Analysis, Attempt, EvidenceFile, Trial
+from .models import Analysis, Attempt, EvidenceFile, Probe, Trial
 
 
 def experiments_shown(user: Viewer, start: int, n: int) -> list[Experiment]:
@@ -68,6 +68,15 @@ def point_titles(experiment: Experiment) -> dict[str, str]:
     return {p.key: p.workload.title for p in experiment.points.all()}
 
 
+def titles_of_points(experiment_id: UUID) -> dict[str, str]:
+    """Point key → title of its workload, without the rest of the experiment (1 statement)."""
+    return dict(Point.objects.filter(experiment=experiment_id).values_list("key", "workload__title"))
+
+
+def has_analysis(job: Job) -> bool:
+    return Analysis.objects.filter(job=job).exists()
+
+
 def newest_analysis(job: Job) -> JobAnalysis | None:
     found = Analysis.objects.filter(job=job).order_by("-id").first()
     return found.parsed if found else None
@@ -89,6 +98,47 @@ def trials_shown(job: Job) -> list[Trial]:
     """All trials of a job in order, with their attempts (2 statements)."""
     attempts = Attempt.objects.select_related("lease").order_by("received_at").defer("parse_error")
     return list(Trial.objects.filter(job=job).select_related("arm").prefetch_related(Prefetch("attempts", attempts)))
+
+
+@dataclass(frozen=True)
+class TrialSpeed:
+    """How fast an accepted trial decoded at one point: the mean over its probes."""
+
+    number: int  # the trial's, from 1
+    arm: str
+    mode: str
+    point: str  # key
+    tokens_per_s: float
+
+
+def speeds_so_far(job: Job) -> list[TrialSpeed]:
+    """A job's accepted and parsed trials in order, a row for each of their points (1 statement)."""
+    rows = (
+        Probe.objects.filter(attempt__trial__job=job, attempt__accepted=True, attempt__measurement=F("measurement"), warmup=False, ok=True)
+        .exclude(decode_tokens_per_s=None)
+        .order_by("attempt__trial__index", "point__position")
+        .values_list("attempt__trial__index", "attempt__trial__arm__name", "attempt__trial__arm__mode", "point__key")
+        .annotate(speed=Avg("decode_tokens_per_s"))
+    )
+    return [TrialSpeed(index + 1, arm, mode, point, speed) for index, arm, mode, point, speed in rows]
+
+
+@dataclass(frozen=True)
+class Climate:
+    """What the devices did while an attempt was probed, where it was sampled."""
+
+    clock_mhz: tuple[float, float] | None  # lowest, highest
+    temperature_c: float | None  # highest
+
+
+def climates(job: Job) -> dict[UUID, Climate]:
+    """Attempt → clock and temperature, of the attempts of a job that have either (1 statement)."""
+    rows = (
+        Attempt.objects.filter(trial__job=job, measurement__isnull=False)
+        .order_by()
+        .values_list("id", "measurement__numbers__clock_mhz", "measurement__numbers__temperature_c")
+    )
+    return {id_: Climate(tuple(clock) if clock else None, heat) for id_, clock, heat in rows if clock or heat is not None}
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def test_text_is_readable_and_marks_are_visible():
 def test_the_style_elements_that_the_plot_script_would_add_are_known():
     """A new release of Plotly may name them otherwise; then the page would break its own policy."""
     script = (Path(plotly.__file__).parent / "package_data" / "plotly.min.js").read_text()
-    ours = (STATIC / "forest.js").read_text()
+    ours = (STATIC / "plots.js").read_text()
     added = set(re.findall(r'document\.createElement\("style"\);\w+\.id="([0-9a-f]+)"', script))
     assert added
     assert all(name in ours for name in added)
