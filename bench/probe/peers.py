@@ -269,7 +269,20 @@ class Aiperf:
     def argv(self, call: Call) -> list[str | Path]:
         n, length = str(call.scenario.streams), str(call.scenario.n_tokens)
         return [
-            *(self.venv.program("aiperf"), "profile", "--model", MODEL, "--url", call.url, "--endpoint-type", "chat", "--streaming"),
+            *(
+                "env",
+                "-u",
+                "HF_HUB_OFFLINE",
+                self.venv.program("aiperf"),
+                "profile",
+                "--model",
+                MODEL,
+                "--url",
+                call.url,
+                "--endpoint-type",
+                "chat",
+                "--streaming",
+            ),
             *("--concurrency", n, "--request-count", n, "--tokenizer", call.tokenizer_folder),
             *("--synthetic-input-tokens-mean", str(PROMPT_TOKENS), "--synthetic-input-tokens-stddev", "0"),
             *("--output-tokens-mean", length, "--output-tokens-stddev", "0", "--use-legacy-max-tokens"),

@@ -43,5 +43,5 @@ def scenarios(seconds: float = 8.0, full_speed_tokens: int = 40_000) -> list[Sce
         Scenario(64, 1, n),
         *(Scenario(256, k, n) for k in (1, 4, 16)),
         *(Scenario(1, k, full_speed_tokens, rate=0.0) for k in (1, 4, 16)),
-        Scenario(16, 1, n, stop_after=2 * n // 3),
+        Scenario(32, 1, n, stop_after=2 * n // 3),
     ]
