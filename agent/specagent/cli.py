@@ -1,4 +1,4 @@
-"""The command line: run FILE · enrol · poll · once · inventory · doctor."""
+"""The command line: run · push · presets · probe · compare · enrol · poll · once · inventory · doctor."""
 
 from __future__ import annotations
 
@@ -9,33 +9,28 @@ import json
 import logging
 import os
 import re
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from speccore.errors import HostError, SpecWebError
-from speccore.protocol import AttemptReport, Running
-from speccore.workloads import builtin
 
-from . import __version__, doctor, evidence, local, table
+from . import __version__, cli_probe, cli_run, doctor
 from .client import Client, Unreachable
 from .config import Config, find_config, load_config
+from .connection import Refused
 from .filecache import FileCache
 from .inventory import Host, take_inventory
 from .launch import disk_error
 from .loop import Loop
 from .spool import Spool
-from .sweep import sweep_records
+from .terminal import BAD_INPUT, FAILED, INTERRUPTED, OK, complain, stopping
 
 log = logging.getLogger(__name__)
 
-OK, BAD_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
 _IDENTITY = "server.json"
 _HTTP = re.compile(r"https?://[^/\s]+")
 #: A thread that has just received bytes waits for others at most this long (the interpreter's default is 5 ms).
@@ -57,10 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         result: int = args.action(args)
         return result
     except SpecWebError as error:
-        _complain(error.message, error.remedy_text)
-        return BAD_INPUT if error.blame == "spec" or error.code in ("config_invalid", "not_enrolled") else FAILED
+        complain(error.message, error.remedy_text)
+        blame = error.error.blame if isinstance(error, Refused) else error.blame
+        return BAD_INPUT if blame == "spec" or error.code in ("config_invalid", "not_enrolled") else FAILED
     except OSError as error:
-        _complain(f"{error.filename or 'the file system'}: {error.strerror or error}", "")
+        complain(f"{error.filename or 'the file system'}: {error.strerror or error}", "")
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -77,12 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
 
-    run = actions.add_parser("run", parents=[common], help="run an experiment here, with no server")
-    run.add_argument("file", type=Path, help="the experiment, YAML or JSON")
-    run.add_argument("--out", type=Path, help="folder for evidence and analysis (default: specweb-run-TIME)")
-    run.add_argument("--json", type=Path, dest="json_file", help="write the comparisons to this file")
-    run.add_argument("--quiet", action="store_true", help="print the result only")
-    run.set_defaults(action=_run)
+    cli_run.add_commands(actions, common)
+    cli_probe.add_commands(actions)
 
     enrol = actions.add_parser("enrol", parents=[common], help="make this host known to a server")
     enrol.add_argument("--server", help="the server's address, https://…")
@@ -103,56 +95,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(args: argparse.Namespace) -> int:
-    logging.getLogger().setLevel(logging.WARNING)  # the progress lines say the rest
-    spec = local.read_spec(args.file)
-    config, _ = _config(args)
-    workloads = builtin()
-    host = _host(config)
-    for problem in host.inventory.problems if not args.quiet else []:
-        print(f"note: {problem}", file=sys.stderr)
-    out = args.out or Path(f"specweb-run-{datetime.now().astimezone():%Y%m%d-%H%M%S}")
-    if (out / "job.json").exists():
-        _complain(f"{out} holds another run", "Name another folder with --out.")
-        return BAD_INPUT
-    if args.json_file and not args.json_file.resolve().parent.is_dir():
-        _complain(f"--json {args.json_file}: there is no such folder", "Make the folder first.")
-        return BAD_INPUT
-    out.mkdir(parents=True, exist_ok=True)
-    if host.engine_records:
-        sweep_records(host.engine_records)
-    stop = threading.Event()
-    progress = _Progress(quiet=args.quiet)
-    with _stopping(stop.set):
-        done = local.run_local(spec, host, workloads, out.resolve(), stop, progress.running, progress.attempt, on_planned=progress.planned)
-    if args.json_file:
-        data = table.as_json(done.offer, host.inventory.hostname, done.reports, done.analysis)
-        evidence.write_whole(args.json_file.resolve(), json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n")
-    if done.analysis is None:
-        error = done.finished.error
-        _complain(f"the job {done.finished.outcome}" + (f": {error.message}" if error else ""), error.remedy if error else "")
-        print(f"evidence: {out}", file=sys.stderr)
-        return INTERRUPTED if done.finished.outcome == "cancelled" else FAILED
-    print(
-        "\n\n".join(
-            filter(None, (table.comparison_table(done.analysis), table.answer_lines(done.analysis), table.failed_checks(done.analysis)))
-        )
-    )
-    print(f"\nevidence: {out}")
-    return OK
-
-
 def _enrol(args: argparse.Namespace) -> int:
     config, path = _config(args)
     server = (args.server or config.server).rstrip("/")
     if not server:
-        _complain("no server is named", "Give --server URL, or set server in the configuration.")
+        complain("no server is named", "Give --server URL, or set server in the configuration.")
         return BAD_INPUT
     if not _HTTP.match(server):
-        _complain(f"--server {server!r} is no http:// or https:// address", "Give it as the server's page shows it.")
+        complain(f"--server {server!r} is no http:// or https:// address", "Give it as the server's page shows it.")
         return BAD_INPUT
     if config.server and not _same_machine(config.server, server):  # polls would go to the one that the configuration names
-        _complain(
+        complain(
             f"--server is {server}, and the configuration {path} names {config.server}",
             f"Set server: {server} in the configuration, then enrol; the code is not used yet.",
         )
@@ -201,7 +154,7 @@ def _poll(args: argparse.Namespace) -> int:
     with _only_one(config.state_dir):
         client = Client(server, identity["agent_token"])
         loop = Loop(client, Spool(config.state_dir / "spool"), lambda: _host(config), once=args.once)
-        with _stopping(loop.quit):
+        with stopping(loop.quit):
             log.info("polling %s as %s", server, identity.get("host_name", "a host"))
             code, message = loop.run()
     if message:
@@ -262,50 +215,6 @@ def _only_one(state_dir: Path) -> Iterator[None]:
         except OSError as error:
             raise HostError(f"another agent runs with {state_dir}", remedy="Stop it first, or give this one another state_dir.") from error
         yield
-
-
-@contextlib.contextmanager
-def _stopping(stop: Any) -> Iterator[None]:
-    """SIGTERM and Ctrl-C ask for an orderly end: the engine is stopped, what was measured is kept."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, lambda *_: stop()) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before):
-            signal.signal(number, handler)
-
-
-class _Progress:
-    """One line for each trial, on standard error."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._n_trials = 0
-        self._n_ended = 0
-        self._last: Running | None = None
-
-    def planned(self, n_trials: int) -> None:
-        self._n_trials = n_trials
-
-    def running(self, running: Running) -> None:
-        if running.tokens_per_s is not None:
-            self._last = running
-
-    def attempt(self, report: AttemptReport) -> None:
-        self._n_ended += 1
-        if self._quiet:
-            return
-        seconds = (report.ended_at - report.started_at).total_seconds()
-        speed = f"{self._last.tokens_per_s:7.1f} tokens/s" if self._last and self._last.trial == report.trial else " " * 16
-        result = report.outcome if not report.error else f"{report.outcome}: {report.error.message.splitlines()[0][:100]}"
-        print(f"[{self._n_ended}/{self._n_trials}] {report.trial:24} {seconds:6.1f} s {speed}  {result}", file=sys.stderr)
-
-
-def _complain(message: str, remedy: str) -> None:
-    print(f"error: {message}", file=sys.stderr)
-    if remedy:
-        print(f"  → {remedy}", file=sys.stderr)
 
 
 if __name__ == "__main__":

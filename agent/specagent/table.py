@@ -8,18 +8,18 @@ from typing import Any
 from speccore.measurement import ComparisonResult, Interval, JobAnalysis, Maybe, Withheld, value_of
 from speccore.protocol import AttemptReport, JobOffer
 
-_HEAD = ("work", "arm", "speed-up", "95 % interval", "blocks", "accepted", "tokens/pass", "memory", "verdict")
-_LEFT = frozenset({0, 1, 8})
+HEAD = ("work", "arm", "speed-up", "95 % interval", "blocks", "accepted", "tokens/pass", "memory", "verdict")
+LEFT = frozenset({0, 1, 8})
 
 
 def comparison_table(analysis: JobAnalysis) -> str:
     """One line for each arm and point. What is withheld shows as –, its reason stands in the verdict or in the JSON."""
-    rows = [_HEAD, *(_row(c) for c in analysis.comparisons)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
+    rows = [HEAD, *(cells(c) for c in analysis.comparisons)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     lines = []
     for row in rows:
-        cells = [cell.ljust(width) if i in _LEFT else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))]
-        lines.append("  ".join(cells).rstrip())
+        padded = [cell.ljust(width) if i in LEFT else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))]
+        lines.append("  ".join(padded).rstrip())
     lines.insert(1, "  ".join("─" * width for width in widths))
     return "\n".join(lines)
 
@@ -55,7 +55,8 @@ def as_json(offer: JobOffer, host_name: str, reports: Sequence[AttemptReport], a
     }
 
 
-def _row(c: ComparisonResult) -> tuple[str, ...]:
+def cells(c: ComparisonResult) -> tuple[str, ...]:
+    """A comparison under :data:`HEAD`."""
     speedup = c.speedup if isinstance(c.speedup, Interval) else None
     interval = f"{speedup.low:.2f}–{speedup.high:.2f}" if speedup and speedup.low is not None and speedup.high is not None else "–"
     verdict = f"{c.verdict.word} · {c.verdict.reason}" if c.verdict.reason else c.verdict.word

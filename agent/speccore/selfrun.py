@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from .canonical import sha256_of
-from .errors import ErrorBody, ServerError, SpecError
+from .errors import ErrorBody, SpecError
 from .inventory import HostInventory, Peer
 from .plan import TrialOutcome, next_trials, plan_job
 from .protocol import PROTOCOL, AttemptReport, JobOffer, Moment
@@ -25,7 +25,7 @@ RUN, JOB, INVENTORY, WORKLOADS, ANALYSIS, REPORT = "run.json", "job.json", "inve
 NO_LEASE = 0
 
 
-class RunInvalid(ServerError):
+class RunInvalid(SpecError):
     """A run that can't be taken as it is. ``details.problems`` names everything that is wrong."""
 
     code = "run_invalid"

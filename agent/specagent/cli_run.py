@@ -1,0 +1,198 @@
+"""The commands for one who runs no server: run FILE|PRESET · presets · push DIR."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from speccore import budget, plan
+from speccore.errors import SpecError
+from speccore.presets import preset, presets
+from speccore.selfrun import REPORT, RUN, RunIndex
+from speccore.spec import ExperimentSpec, parse_spec, problem_lines
+from speccore.workload import Workload
+from speccore.workloads import builtin
+from speccore.yamltext import data_to_yaml
+
+from . import evidence, local, push, report, table
+from .config import find_config, load_config
+from .connection import Connection
+from .filecache import FileCache
+from .inventory import Host, take_inventory
+from .sweep import sweep_records
+from .terminal import BAD_INPUT, FAILED, INTERRUPTED, OK, LiveLine, RunProgress, complain, note, stopping
+
+TOKEN_VARIABLE = "SPECWEB_TOKEN"  # noqa: S105  a name, not a secret
+
+
+def add_commands(actions: Any, common: argparse.ArgumentParser) -> None:
+    run = actions.add_parser("run", parents=[common], help="run an experiment here, with no server")
+    run.add_argument("experiment", metavar="FILE|PRESET", help="the experiment, YAML or JSON; or one of `specweb-agent presets`")
+    run.add_argument("--target", metavar="ALIAS", help="the model of a preset, by its alias in the configuration")
+    run.add_argument("--draft", metavar="ALIAS", help="the draft model of a preset")
+    run.add_argument("--out", type=Path, help="folder for evidence, analysis and report (default: specweb-run-TIME)")
+    run.add_argument("--budget", type=_seconds, metavar="TIME", help="begin no block that would not end in this time: 45m, 3h, 1h30m")
+    run.add_argument("--json", type=Path, dest="json_file", help="write the comparisons to this file")
+    run.add_argument("--quiet", action="store_true", help="print the result only")
+    run.set_defaults(action=_run)
+
+    listed = actions.add_parser("presets", help="the experiments that come with the agent")
+    listed.add_argument("name", nargs="?", help="print this one as YAML")
+    listed.set_defaults(action=_presets)
+
+    pushed = actions.add_parser("push", parents=[common], help="upload a run's folder to a server, as self-run")
+    pushed.add_argument("folder", type=Path, metavar="DIR", help="what `run` has left")
+    pushed.add_argument("--server", help="the server's address (default: the configuration's)")
+    pushed.add_argument("--token", help=f"your token of the server's account page (default: the environment's {TOKEN_VARIABLE})")
+    pushed.add_argument("--team", default="", help="the team that it is for, where you are in several")
+    pushed.add_argument("--public", action="store_true", help="anybody may see it; prompts and answers stay with the team")
+    pushed.set_defaults(action=_push)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return budget.seconds_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _run(args: argparse.Namespace) -> int:
+    logging.getLogger().setLevel(logging.WARNING)  # the progress lines say the rest
+    spec = _experiment(args)
+    config = load_config(args.config or find_config())
+    workloads = builtin()
+    host = take_inventory(config, FileCache(config.state_dir / "files.json"))
+    for problem in host.inventory.problems if not args.quiet else []:
+        note(problem)
+    out = args.out or Path(f"specweb-run-{datetime.now().astimezone():%Y%m%d-%H%M%S}")
+    if (out / "job.json").exists():
+        complain(f"{out} holds another run", "Name another folder with --out.")
+        return BAD_INPUT
+    if args.json_file and not args.json_file.resolve().parent.is_dir():
+        complain(f"--json {args.json_file}: there is no such folder", "Make the folder first.")
+        return BAD_INPUT
+    if args.budget is not None and (refusal := _tell_plan(spec, host, workloads, args.budget, quiet=args.quiet)):
+        complain(*refusal)
+        return BAD_INPUT
+    out.mkdir(parents=True, exist_ok=True)
+    if host.engine_records:
+        sweep_records(host.engine_records)
+    stop = threading.Event()
+    progress = RunProgress(quiet=args.quiet)
+    with stopping(stop.set):
+        done = local.run_local(
+            spec,
+            host,
+            workloads,
+            out.resolve(),
+            stop,
+            progress.running,
+            progress.attempt,
+            on_planned=progress.planned,
+            budget_s=args.budget,
+        )
+    progress.over()
+    if args.json_file:
+        data = table.as_json(done.offer, host.inventory.hostname, done.reports, done.analysis)
+        evidence.write_whole(args.json_file.resolve(), json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n")
+    return _tell_result(done, host, out)
+
+
+def _experiment(args: argparse.Namespace) -> ExperimentSpec:
+    """A file that is there, else a preset with its models put in."""
+    path = Path(args.experiment)
+    if path.exists() or path.suffix in (".yaml", ".yml", ".json") or len(path.parts) > 1:
+        if args.target or args.draft:
+            raise SpecError("--target and --draft are for presets; a file names its models itself", remedy="Leave them out.")
+        return local.read_spec(path)
+    found = preset(args.experiment)
+    if not args.target:
+        raise SpecError(f"the preset {found.name} needs a model", remedy="Name one with --target ALIAS; `specweb-agent doctor` lists them.")
+    spec, problems = parse_spec(found.bound(args.target, args.draft))
+    if spec is None:
+        raise SpecError("\n".join([f"the preset {found.name} can't be used so:", *problem_lines(problems)]), remedy="")
+    return spec
+
+
+def _tell_plan(spec: ExperimentSpec, host: Host, workloads: dict[str, Workload], budget_s: float, *, quiet: bool) -> tuple[str, str] | None:
+    """Says what is planned and what fits into the time. Returns (message, remedy) if it makes no sense to begin."""
+    planned = plan.plan_job(spec, workloads)
+    per_block = len(planned.trials) // spec.blocks
+    say: Callable[[str], None] = (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr))
+    say(f"plan: {spec.blocks} blocks of {per_block} starts, in {budget.in_words(budget_s)} at most")
+    guess = _guess(spec, host, workloads)
+    if guess is None:
+        say("how long a block takes is known after the first")
+        return None
+    low, high, basis = guess
+    say(f"a block takes {budget.in_words(low)} to {budget.in_words(high)} ({basis})")
+    decision = budget.before_start(budget_s, low, spec.blocks)
+    if decision.start:
+        return None
+    return f"--budget: {decision.why_not}", "Give more time, or lower the experiment's arms, points, probes or max_tokens. Nothing was run."
+
+
+def _guess(spec: ExperimentSpec, host: Host, workloads: dict[str, Workload]) -> tuple[float, float, str] | None:
+    return None
+
+
+def _tell_result(done: local.LocalRun, host: Host, out: Path) -> int:
+    if done.analysis is None:
+        error = done.finished.error
+        complain(f"the job {done.finished.outcome}" + (f": {error.message}" if error else ""), error.remedy if error else "")
+        print(f"evidence: {out}", file=sys.stderr)
+        return INTERRUPTED if done.finished.outcome == "cancelled" else FAILED
+    analysis = done.analysis
+    index = RunIndex.model_validate(local.read_json(out / RUN))
+    told = report.markdown(report.Told(done, index, host, out), analysis)
+    evidence.write_whole(out.resolve() / REPORT, told.encode())
+    print("\n\n".join(filter(None, (table.comparison_table(analysis), table.answer_lines(analysis), table.failed_checks(analysis)))))
+    if done.cut_short:
+        print(f"\nthe time was up: {report.width_line(analysis, done.n_blocks, done.offer.spec.blocks)} ({done.cut_short})")
+    elif index.budget_s is not None:
+        print(f"\n{report.width_line(analysis, done.n_blocks, done.offer.spec.blocks)}")
+    print(f"\nreport: {out / REPORT}\nevidence: {out}")
+    return OK
+
+
+def _presets(args: argparse.Namespace) -> int:
+    if args.name:
+        print(data_to_yaml(preset(args.name).data), end="")
+        return OK
+    found = presets()
+    width = max(map(len, found))
+    for name, each in found.items():
+        needs = "--target ALIAS" + (" --draft ALIAS" if each.needs_draft else "")
+        print(f"{name:{width}}  {each.question}\n{'':{width}}  specweb-agent run {name} {needs}")
+    return OK
+
+
+def _push(args: argparse.Namespace) -> int:
+    logging.getLogger().setLevel(logging.WARNING)
+    server = (args.server or load_config(args.config or find_config()).server).rstrip("/")
+    if not server.startswith(("http://", "https://")):
+        complain(f"--server {server!r} is no http:// or https:// address" if server else "no server is named", "Give --server URL.")
+        return BAD_INPUT
+    token = args.token or os.environ.get(TOKEN_VARIABLE, "")
+    if not token:
+        complain("no token is given", f"Make one on the server's account page, and set {TOKEN_VARIABLE} or give --token.")
+        return BAD_INPUT
+    folder = push.read_folder(args.folder, team=args.team, visibility="public" if args.public else "team")
+    line = LiveLine()
+    connection = Connection(f"{server}/api/v1", token)
+    try:
+        reply = push.push(folder, connection, line.show)
+    finally:
+        line.clear()
+        connection.close()
+    said = "uploaded as self-run" if reply.created else "was uploaded before"
+    print(f"{said}: {reply.n_attempts} attempts, {reply.n_files} files\n{reply.url}")
+    return OK
