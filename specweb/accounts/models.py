@@ -29,6 +29,15 @@ class Role(models.TextChoices):
     SUBMITTER = "submitter", "submitter"
     MAINTAINER = "maintainer", "maintainer"
 
+    @property
+    def may(self) -> str:
+        """What the role allows, in words."""
+        return {
+            "viewer": "read experiments, their evidence and the hosts",
+            "submitter": "read; submit experiments; cancel, pause, resume and retry their jobs",
+            "maintainer": "all that a submitter may; add, drain and revoke hosts; give and take roles",
+        }[self.value]
+
 
 class Membership(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
@@ -37,6 +46,10 @@ class Membership(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["user", "team"], name="membership_once")]
+
+    @property
+    def may(self) -> str:
+        return Role(self.role).may
 
 
 class ApiToken(models.Model):

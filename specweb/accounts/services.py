@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
@@ -99,6 +101,31 @@ def user_of_token(secret: str, now: datetime) -> User | None:
     return token.user
 
 
+def set_role(team: Team, user: User, role: Role | None) -> None:
+    """Gives a person a role in a team, or with None takes them out of it.
+
+    Raises :class:`AccountError` if the team would be left without a maintainer who may log in.
+    """
+    with transaction.atomic():
+        Team.objects.select_for_update(no_key=True).get(pk=team.pk)  # two maintainers may take the role from each other at once
+        others = Membership.objects.filter(team=team, role=Role.MAINTAINER, user__is_active=True).exclude(user=user)
+        was = Membership.objects.filter(team=team, user=user).values_list("role", flat=True).first()
+        if was == Role.MAINTAINER and role != Role.MAINTAINER and not others.exists():
+            raise AccountError(f"{user.get_username()} is the last maintainer of {team.name}: make somebody else a maintainer first.")
+        if role is None:
+            Membership.objects.filter(team=team, user=user).delete()
+        else:
+            Membership.objects.update_or_create(team=team, user=user, defaults={"role": role})
+
+
+def end_sessions(user: User, *, but: str | None, now: datetime) -> int:
+    """Logs a person out in every browser, but in the one whose session key is given. Returns how many that were."""
+    open_ = Session.objects.filter(expire_date__gt=now).exclude(session_key=but)
+    theirs = [s.session_key for s in open_.iterator() if s.get_decoded().get(SESSION_KEY) == str(user.pk)]
+    Session.objects.filter(session_key__in=theirs).delete()
+    return len(theirs)
+
+
 def role_of(user: Any, team: Team) -> str | None:
     """The role of a person (or visitor) in a team; None for a stranger and for who may not log in."""
     return user.role_in(team.pk) if user.pk and user.is_active else None
@@ -128,3 +155,15 @@ def teams_submitted(user: Any) -> QuerySet[Team]:
 def memberships_of(user: Any) -> list[Membership]:
     """A person's teams with their role in each (1 statement)."""
     return list(Membership.objects.filter(user_id=user.pk).select_related("team").order_by("team__name"))
+
+
+def members_of(team: Team) -> list[Membership]:
+    """Who is in a team, maintainers first (1 statement)."""
+    order = [Role.MAINTAINER, Role.SUBMITTER, Role.VIEWER]
+    rows = Membership.objects.filter(team=team).select_related("user")
+    return sorted(rows, key=lambda m: (order.index(Role(m.role)), m.user.get_username()))
+
+
+def tokens_of(user: User) -> list[ApiToken]:
+    """A person's tokens that are valid, newest first (1 statement)."""
+    return list(ApiToken.objects.filter(user=user, revoked_at=None).order_by("-pk"))

@@ -1,19 +1,28 @@
-"""The one-time login from the machine itself."""
+"""The one-time login from the machine itself, and what people do to their own accounts. Read, call, answer."""
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth import login
+from django.contrib.auth import login, update_session_auth_hash
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
+from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
-from .services import use_login_link
+from .services import AccountError, create_token, end_sessions, memberships_of, revoke_token, tokens_of, use_login_link
+
+View = Callable[..., HttpResponse]
 
 
 @require_safe
@@ -38,3 +47,77 @@ def _is_loopback(request: HttpRequest) -> bool:
         return ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
     except ValueError:
         return False
+
+
+@require_safe
+@login_required
+@never_cache
+def account(request: HttpRequest) -> HttpResponse:
+    return _page(request)
+
+
+def posted(view: View) -> View:
+    """A form of the account page. After the login that a visitor is sent to, the page is the way back: the address takes POST only."""
+
+    @wraps(view)
+    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not request.user.is_authenticated:
+            return redirect_to_login(reverse("account"))
+        return view(request, *args, **kwargs)
+
+    return require_POST(never_cache(checked))
+
+
+@posted
+def make_token(request: HttpRequest) -> HttpResponse:
+    """The token is shown in this one answer and never again."""
+    name = request.POST.get("name", "")
+    try:
+        token, secret = create_token(request.user, name)
+    except AccountError as error:
+        return _page(request, 400, token_name=name, token_error=str(error))
+    url = settings.SPECWEB_BASE_URL + reverse("api-me")
+    return render(request, "accounts/token_made.html", {"token": token, "secret": secret, "api_url": url})
+
+
+@posted
+def end_token(request: HttpRequest, token_id: int) -> HttpResponse:
+    token = revoke_token(request.user, token_id, timezone.now())
+    if token is None:
+        messages.info(request, "There is no such token of yours, or it was revoked before.")
+    else:
+        messages.success(request, f"The token {token.name} is revoked: it is refused from now on.")
+    return redirect("account")
+
+
+@posted
+def password(request: HttpRequest) -> HttpResponse:
+    form = _password_form(request, request.POST)
+    if not form.is_valid():
+        return _page(request, 400, password_form=form)
+    update_session_auth_hash(request, form.save())
+    messages.success(request, "Your password is changed. Every other browser is logged out; tokens stay valid.")
+    return redirect("account")
+
+
+@posted
+def log_out_elsewhere(request: HttpRequest) -> HttpResponse:
+    n = end_sessions(request.user, but=request.session.session_key, now=timezone.now())
+    messages.success(request, f"Logged out in {n} other {'browser' if n == 1 else 'browsers'}. Tokens stay valid.")
+    return redirect("account")
+
+
+def _password_form(request: HttpRequest, data: Any = None) -> Any:
+    """With the old password for who has one; who came by a login link sets a first one."""
+    kind = PasswordChangeForm if request.user.has_usable_password() else SetPasswordForm
+    return kind(request.user, data, label_suffix="")
+
+
+def _page(request: HttpRequest, status: int = 200, **fields: Any) -> HttpResponse:
+    context = {
+        "memberships": memberships_of(request.user),
+        "tokens": tokens_of(request.user),
+        "password_form": _password_form(request),
+        **fields,
+    }
+    return render(request, "accounts/account.html", context, status=status)
