@@ -162,6 +162,9 @@ if _flag("SPECWEB_BEHIND_PROXY"):
 
 #: Inventories carry the manifests and help flags of every engine build of a host.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024**2
+#: The experiment form with 40 arms and 60 points has more than the usual thousand fields.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 4000
+CSRF_FAILURE_VIEW = "specweb.dashboard.form_session.csrf_failure"
 
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],

@@ -11,3 +11,5 @@ urlpatterns = [
     path("", include("specweb.accounts.urls")),
     path("", include("specweb.dashboard.urls")),
 ]
+
+handler400 = "specweb.dashboard.form_session.bad_request"

@@ -3,12 +3,14 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from . import control_views, evidence_views, host_views, live_views, views
+from . import control_views, evidence_views, form_views, host_views, live_views, views
 
 urlpatterns = [
     path("", views.overview, name="overview"),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
+    path("experiments/new", form_views.experiment_new, name="experiment-new"),
+    path("experiments/preview", form_views.experiment_preview, name="experiment-preview"),
     path("experiments/<uuid:experiment_id>/", views.experiment, name="experiment"),
     path("hosts/", host_views.hosts, name="hosts"),
     path("hosts/enrol", host_views.enrol, name="host-enrol"),

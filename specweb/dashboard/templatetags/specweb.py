@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from specweb.accounts.services import teams_submitted
 from specweb.dashboard import formats
 from specweb.dashboard.comparison_table import Cell
 from specweb.dashboard.marks import VERDICT_CLASSES, VERDICT_SHAPES, mark_of
@@ -83,6 +85,12 @@ def moment(at: datetime | None) -> SafeString:
         utc.strftime("%Y-%m-%d %H:%M:%S"),
         f"{utc.day} {utc:%b %Y, %H:%M}",
     )
+
+
+@register.simple_tag
+def may_ask(user: Any) -> bool:
+    """Whether somebody may submit experiments for any team (1 statement)."""
+    return bool(user.is_authenticated) and teams_submitted(user).exists()
 
 
 @register.simple_tag

@@ -1,0 +1,75 @@
+"""The preview as its template shows it: the order by blocks, each host's answer, how long it takes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from speccore.estimate import Minutes
+from speccore.spec import SpecProblem
+
+from specweb.experiments.services.preview import HostPreview, Preview, TrialLine
+
+from .form_page import Fault
+
+#: Blocks that are shown at once; the others follow the same rule and can be opened.
+N_BLOCKS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class BlockLine:
+    number: int
+    trials: list[TrialLine]
+
+
+@dataclass(frozen=True)
+class HostLine:
+    host: HostPreview
+    minutes: str
+
+
+@dataclass(frozen=True)
+class PreviewShown:
+    n_trials: int
+    n_requests: int
+    blocks: list[BlockLine]
+    more_blocks: list[BlockLine]
+    hosts: list[HostLine]
+    n_chosen: int
+    warnings: list[Fault]
+    minutes: str
+    basis: str
+
+
+def preview_shown(found: Preview, beside: Callable[[Sequence[SpecProblem]], list[Fault]]) -> PreviewShown:
+    """``beside`` finds the field of each warning."""
+    blocks = [BlockLine(n, list(trials)) for n, trials in groupby(found.order, key=lambda t: t.block)]
+    # Where it would run stands first, then where it could.
+    hosts = sorted(found.hosts, key=lambda h: (not h.chosen, not h.fits, h.name))
+    return PreviewShown(
+        n_trials=found.n_trials,
+        n_requests=found.n_requests,
+        blocks=blocks[:N_BLOCKS_SHOWN],
+        more_blocks=blocks[N_BLOCKS_SHOWN:],
+        hosts=[HostLine(h, minutes_in_words(h.minutes)) for h in hosts],
+        n_chosen=sum(h.chosen for h in hosts),
+        warnings=beside(found.warnings),
+        minutes=minutes_in_words(found.minutes),
+        basis=found.minutes.basis if found.minutes else "",
+    )
+
+
+def minutes_in_words(minutes: Minutes | None) -> str:
+    """``4–9 min``, ``under a minute``, ``1.5–4 h``: no more digits than a guess has."""
+    if minutes is None:
+        return ""
+    if minutes.high < 1:
+        return "under a minute"
+    hours = minutes.low >= 90
+    low, high = (_short(m / 60 if hours else m) for m in (minutes.low, minutes.high))
+    return (low if low == high else f"{low}–{high}") + (" h" if hours else " min")
+
+
+def _short(x: float) -> str:
+    return f"{x:.0f}" if x >= 10 else f"{x:.1f}".removesuffix(".0")

@@ -1,0 +1,243 @@
+"""The experiment form and its preview: read, call, answer. Each button sends the whole form and gets it back with all that was typed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.views import redirect_to_login
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST
+from speccore.spec import ExperimentSpec, SpecProblem
+from speccore.yamltext import MAX_BYTES, data_to_yaml, read_yaml
+
+from specweb.accounts.models import Team
+from specweb.accounts.services import teams_submitted
+from specweb.experiments import offers
+from specweb.experiments.models import Experiment, Visibility
+from specweb.experiments.services.checking import Checked, check, check_yaml
+from specweb.experiments.services.preview import preview
+from specweb.experiments.services.submission import submit
+
+from . import form_choices, form_rows
+from .form_data import data_of, typed_of, words_of
+from .form_page import Fault, Sent, faults_of, form_of, own_faults, read_sent
+from .form_preview import preview_shown
+from .form_session import ended, log_in_and_go_on, not_allowed
+from .views import limits
+
+N_RECENT = 12
+SUMMARY = "f-faults"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a button did: the form as it stands now, what is wrong with it, where the keyboard goes on, a sentence about it."""
+
+    sent: Sent
+    faults: list[Fault] = field(default_factory=list)
+    focus: str = ""
+    notice: str = ""
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def experiment_new(request: HttpRequest) -> HttpResponse:
+    if not request.user.is_authenticated:
+        if request.method != "POST":
+            return redirect_to_login(request.get_full_path())
+        if (refused := log_in_and_go_on(request)) is not None:
+            return refused
+    teams = list(teams_submitted(request.user))
+    if not teams:
+        return not_allowed(request)
+    if request.method != "POST":
+        return _start(request, teams)
+    sent = read_sent(_pairs(request))
+    team = next((t for t in teams if t.slug == sent.team), None)
+    if team is None:
+        fault = Fault("team", "you can’t submit for that team (any more): choose another", "Team")
+        return _page(request, teams, teams[0], Reply(replace(sent, team=teams[0].slug), [fault], SUMMARY))
+    action = request.POST.get("do", "")
+    if action == "submit":
+        return _submit(request, teams, team, sent)
+    return _page(request, teams, team, _act(request, team, sent, action), with_preview=action == "preview")
+
+
+@require_POST
+def experiment_preview(request: HttpRequest) -> HttpResponse:
+    """The part of the page that follows what is typed."""
+    if not request.user.is_authenticated:
+        return ended(request)
+    sent = read_sent(_pairs(request))
+    teams = list(teams_submitted(request.user))
+    team = next((t for t in teams if t.slug == sent.team), None)
+    if team is None:
+        return not_allowed(request)
+    return render(request, "dashboard/_form_preview.html", _preview_context(team, sent))
+
+
+def _pairs(request: HttpRequest) -> list[tuple[str, str]]:
+    return [(name, text) for name, texts in request.POST.lists() for text in texts]
+
+
+def _start(request: HttpRequest, teams: list[Team]) -> HttpResponse:
+    """A new form: with good defaults, with the sample, or with what an earlier experiment asked."""
+    team = next((t for t in teams if t.slug == request.GET.get("team")), teams[0])
+    origin, notice = request.GET.get("from", ""), ""
+    data: dict[str, Any] | None = None
+    if origin == "sample":
+        data, notice = form_choices.sample_data(), "This is the sample experiment. Change what you like, or submit it as it is."
+    elif origin:
+        earlier = _earlier(request, origin)
+        data = earlier.parsed_spec.model_dump(mode="json", exclude_defaults=True)
+        team = next((t for t in teams if t.pk == earlier.team_id), team)
+        notice = f"This is what “{earlier.name}” asked. It stays as it is; what you submit becomes an experiment of its own."
+    sent = Sent(key=str(uuid.uuid4()), team=team.slug)
+    return _page(request, teams, team, Reply(sent, notice=notice), data=data)
+
+
+def _earlier(request: HttpRequest, origin: str) -> Experiment:
+    try:
+        wanted = uuid.UUID(origin)
+    except ValueError:
+        raise Http404 from None
+    found = offers.experiment_to_copy(request.user, wanted)
+    if found is None:
+        raise Http404
+    return found
+
+
+def _page(
+    request: HttpRequest, teams: Sequence[Team], team: Team, reply: Reply, *, data: dict[str, Any] | None = None, with_preview: bool = False
+) -> HttpResponse:
+    """The whole page, or only the form for a script that asks. A new form is filled with ``data``, or with what is usual."""
+    offered = form_choices.choices(offers.hosts_of(team), offers.workloads_of(team), timezone.now(), limits())
+    sent = reply.sent
+    if request.method != "POST":
+        sent = replace(sent, typed=typed_of(data or form_choices.usual_data(offered))[0])
+    context: dict[str, Any] = {
+        "sent": sent,
+        "teams": teams,
+        "team": team,
+        "form": form_of(sent, offered, reply.faults, reply.focus),
+        "focus": reply.focus,
+        "notice": reply.notice,
+        "n_hosts": len(offered.hosts),
+    }
+    if request.htmx:
+        answer = render(request, "dashboard/_form.html", context)
+        answer["HX-Trigger-After-Settle"] = "form-changed"
+        return answer
+    if with_preview and not reply.faults:
+        context |= _preview_context(team, sent)
+    context["recent"] = offers.recent_experiments(request.user, N_RECENT)
+    return render(request, "dashboard/experiment_new.html", context)
+
+
+def _checked(team: Team, sent: Sent) -> tuple[ExperimentSpec | None, list[Fault]]:
+    """The experiment of the view that is open, or all that is wrong with it."""
+    own = own_faults(sent) if sent.view == "form" else []
+    checked: Checked = check_yaml(sent.yaml.encode("utf-8", "replace"), team) if sent.view == "yaml" else check(data_of(sent.typed), team)
+    faults = faults_of(checked.problems, sent)
+    return (None if own else checked.spec), own + faults
+
+
+def _preview_context(team: Team, sent: Sent) -> dict[str, Any]:
+    spec, faults = _checked(team, sent)
+    if spec is None:
+        return {"preview_faults": faults}
+    found = preview(spec, team, now=timezone.now())
+    return {"preview": preview_shown(found, lambda problems: faults_of(problems, sent))}
+
+
+def _submit(request: HttpRequest, teams: Sequence[Team], team: Team, sent: Sent) -> HttpResponse:
+    spec, faults = _checked(team, sent)
+    if spec is None:
+        return _page(request, teams, team, Reply(sent, faults, SUMMARY))
+    # One form, sent twice, is one experiment; changed in between, it is another one.
+    key = uuid.uuid5(sent.submission_key or uuid.uuid4(), spec.spec_hash())
+    again = Experiment.objects.filter(team=team, submission_key=key).exists()
+    visibility = Visibility.PUBLIC if sent.visibility == "public" else Visibility.TEAM
+    experiment = submit(spec, team, request.user, visibility, submission_key=key)
+    if again:
+        messages.info(request, "This form was submitted before; here is the experiment that it made.")
+    target = reverse("experiment", args=[experiment.pk])
+    return HttpResponse(headers={"HX-Redirect": target}) if request.htmx else redirect(target)
+
+
+def _act(request: HttpRequest, team: Team, sent: Sent, action: str) -> Reply:
+    if (done := form_rows.act(sent.typed, action)) is not None:
+        faults = [Fault(name := done.focus.removeprefix("f-"), done.fault, words_of(name))] if done.fault else []
+        return Reply(replace(sent, typed=done.typed), faults, done.focus)
+    if action == "to-yaml":
+        return _to_yaml(sent)
+    if action == "from-yaml":
+        return _from_yaml(team, sent)
+    if action == "undo" and sent.before:
+        return _from_yaml(team, replace(sent, view="yaml", yaml=sent.before, before="", kept=""))
+    if action == "upload":
+        return _uploaded(request, team, sent)
+    if action == "preview":
+        _, faults = _checked(team, sent)
+        return Reply(sent, faults, SUMMARY if faults else "do-preview")
+    return Reply(sent, focus="f-name" if sent.view == "form" else "f-yaml")
+
+
+def _to_yaml(sent: Sent) -> Reply:
+    if sent.view == "yaml":
+        return Reply(sent)
+    if faults := own_faults(sent):
+        return Reply(sent, faults, SUMMARY)
+    data = data_of(sent.typed)
+    if sent.kept and _data_of_text(sent.kept) == data:
+        return Reply(replace(sent, view="yaml", yaml=sent.kept), focus="f-yaml")
+    notice = "Written anew from the form; your earlier text with its comments is below." if "#" in sent.kept else ""
+    return Reply(replace(sent, view="yaml", yaml=data_to_yaml(data)), focus="f-yaml", notice=notice)
+
+
+def _data_of_text(text: str) -> dict[str, Any] | None:
+    try:
+        data = read_yaml(text.encode("utf-8", "replace"))
+    except ValueError:
+        return None
+    return data_of(typed_of(data)[0]) if isinstance(data, dict) else None
+
+
+def _from_yaml(team: Team, sent: Sent) -> Reply:
+    """To the form, if it has a place for all that the text says; else the text stays, with what is wrong."""
+    text = sent.yaml.encode("utf-8", "replace")
+    try:
+        data = read_yaml(text)
+    except ValueError:
+        return Reply(sent, faults_of(check_yaml(text, team).problems, sent), SUMMARY)
+    typed, left = typed_of(data) if isinstance(data, dict) else (sent.typed, ["the file"])
+    if left:
+        problems = check(data, team).problems or [SpecProblem(field=path, message="the form has no place for this") for path in left]
+        notice = "The form has no place for everything in this text. Mend it here first; nothing was changed."
+        return Reply(sent, faults_of(problems, sent), SUMMARY, notice)
+    sent = replace(sent, typed=typed, view="form", kept=sent.yaml)
+    faults = faults_of(check(data_of(typed), team).problems, sent)
+    return Reply(sent, faults, SUMMARY if faults else "f-name")
+
+
+def _uploaded(request: HttpRequest, team: Team, sent: Sent) -> Reply:
+    file = request.FILES.get("file")
+    if file is None:
+        return Reply(sent, [Fault("", "No file was chosen: choose a YAML or JSON file first", "File")], SUMMARY)
+    content = file.read(MAX_BYTES + 1) if file.size <= MAX_BYTES else b""
+    if file.size > MAX_BYTES:
+        words = f"{file.name} has {file.size:,} bytes, more than the {MAX_BYTES:,} that are read: is it the right file?"
+        return Reply(sent, [Fault("", words, "File")], SUMMARY)
+    try:
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        return Reply(sent, [Fault("", f"{file.name} is no UTF-8 text: save it as UTF-8 first", "File")], SUMMARY)
+    before = sent.yaml if sent.view == "yaml" else data_to_yaml(data_of(sent.typed))
+    reply = _from_yaml(team, replace(sent, view="yaml", yaml=text, before=before))
+    return replace(reply, notice=reply.notice or f"{file.name} took the place of what stood here.")
