@@ -5,51 +5,40 @@ Unknown keys are refused with the nearest known one, since a person wrote them.
 
 from __future__ import annotations
 
-import difflib
-import math
-import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from .canonical import sha256_of
+from .modes import BASELINE_MODE as BASELINE_MODE
+from .modes import MODES as MODES
+from .modes import MODES_WITH_DRAFT_MODEL as MODES_WITH_DRAFT_MODEL
+from .modes import STATEFUL_MODES as STATEFUL_MODES
+from .modes import is_model_drafter as is_model_drafter
+from .spec_rules import Fault, arm_faults, extra_faults, faults_between, whole_faults, yaml_word
+from .spec_words import NAME_PATTERN, PLAIN_PATTERN, TEXT_PATTERN, TYPE_PATTERN, given_in_words, nearest, shown, words_of
 
 SPEC_VERSION = 1
-BASELINE_MODE = "off"
+BETWEEN = "between_fields"  # the type of the errors that rules between fields raise
 
-#: Speculation modes that SpecWeb knows, with the kind of drafter behind each.
-MODES: dict[str, str] = {
-    "off": "off",
-    "draft": "model",
-    "mtp": "model",
-    "eagle3": "model",
-    "dflash": "model",
-    "dspark": "model",
-    "ngram": "ngram",
-    "ngram-simple": "ngram",
-    "ngram-map-k": "ngram",
-    "ngram-map-k4v": "ngram",
-    "ngram-mod": "ngram",
-    "ngram-cache": "ngram",
-    "suffix": "ngram",
-}
-#: Modes that need a second model file.
-MODES_WITH_DRAFT_MODEL = frozenset({"draft", "eagle3", "dflash", "dspark"})
-#: Drafters whose state outlives a request: each point gets a trial of its own.
-STATEFUL_MODES = frozenset({"ngram-mod", "ngram-cache", "suffix"})
+#: Of very many faults only the first are told: nobody reads more, and words for each take time.
+MAX_PROBLEMS = 100
 
-Name = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._+/@-]*$")]
+Name = Annotated[str, Field(min_length=1, max_length=80, pattern=NAME_PATTERN)]
+Plain = Annotated[str, Field(max_length=200, pattern=PLAIN_PATTERN)]
 FlagValue = str | int | float | bool | list[str | int | float]
 
 
-def _yaml_word(value: Any) -> Any:
-    """YAML reads a bare ``off`` or ``on`` as a truth value; where a word is due, the word was meant."""
-    return {False: "off", True: "on"}[value] if isinstance(value, bool) else value
+def _stripped(value: Any) -> Any:
+    """YAML's block text ends in a new line that nobody meant."""
+    return value.strip() if isinstance(value, str) else value
 
 
-def is_model_drafter(mode: str) -> bool:
-    """Whether a model proposes the tokens (it must then draft something, or speculation is not engaged)."""
-    return MODES[mode] == "model"
+def _raise_first(faults: Iterator[Fault]) -> None:
+    for field, words in faults:
+        raise PydanticCustomError(BETWEEN, "{words}", {"words": f"{field}: {words}" if field else words})
 
 
 class Person(BaseModel):
@@ -69,51 +58,43 @@ class Person(BaseModel):
 class Target(Person):
     """The model that is asked: by alias, or by the hash of its manifest."""
 
-    model: str = Field(min_length=1, max_length=200)
+    model: Plain = Field(min_length=1, description="the alias of a model, or its hash")
 
 
 class RuntimeSelector(Person):
     """Which engine build: the engine, and what must hold of its version, commit and backend."""
 
     engine: Literal["llama-server", "vllm"] = "llama-server"
-    version: str | None = Field(default=None, max_length=80)
-    source_commit: str | None = Field(default=None, max_length=64)
-    backend: str | None = Field(default=None, max_length=40)
-    manifest_hash: str | None = Field(default=None, max_length=64)
+    version: Plain | None = Field(default=None, max_length=80)
+    source_commit: Plain | None = Field(default=None, max_length=64)
+    backend: Plain | None = Field(default=None, max_length=40)
+    manifest_hash: Plain | None = Field(default=None, max_length=64)
 
 
 class EngineSettings(Person):
     """Settings that are equal in all arms. ``extra`` holds further flags of the engine, by their long name."""
 
     context: int = Field(default=4096, ge=64, le=4_194_304, description="tokens per slot")
-    slots: int = Field(default=1, ge=1, le=256)
+    slots: int = Field(default=1, ge=1, le=256, description="requests that the engine serves at once")
     threads: int | None = Field(default=None, ge=1, le=1024, description="CPU threads; unset: all cores but one")
-    gpu_layers: int | None = Field(default=None, ge=0, le=10_000)
-    kv_type_k: str | None = Field(default=None, max_length=16, pattern=r"^[a-z0-9_]+$")
-    kv_type_v: str | None = Field(default=None, max_length=16, pattern=r"^[a-z0-9_]+$")
+    gpu_layers: int | None = Field(default=None, ge=0, le=10_000, description="layers of the target on the GPU")
+    kv_type_k: str | None = Field(default=None, max_length=16, pattern=TYPE_PATTERN)
+    kv_type_v: str | None = Field(default=None, max_length=16, pattern=TYPE_PATTERN)
     batch: int | None = Field(default=None, ge=1, le=1_000_000)
     ubatch: int | None = Field(default=None, ge=1, le=1_000_000)
     flash_attention: Literal["on", "off", "auto"] | None = None
     prefix_cache: bool = False
     log_verbosity: int = Field(default=4, ge=0, le=10)
-    start_timeout_s: float = Field(default=300, gt=0, le=7200)
-    probe_timeout_s: float = Field(default=300, gt=0, le=7200)
+    start_timeout_s: float = Field(default=300, gt=0, le=7200, description="seconds until the engine must be healthy")
+    probe_timeout_s: float = Field(default=300, gt=0, le=7200, description="seconds in which some bytes must come")
     extra: dict[str, FlagValue] = Field(default_factory=dict)
 
-    _words = field_validator("flash_attention", mode="before")(_yaml_word)
+    _words = field_validator("flash_attention", mode="before")(yaml_word)
 
-    @field_validator("extra")
+    @field_validator("extra", mode="before")
     @classmethod
-    def _long_names(cls, extra: dict[str, FlagValue]) -> dict[str, FlagValue]:
-        for flag in extra:
-            if not re.fullmatch(r"--[a-z0-9][a-z0-9-]*", flag):
-                raise ValueError(f"{flag!r} is no long flag such as --override-tensor")
-            given = extra[flag]
-            values = given if isinstance(given, list) else [given]
-            if any(isinstance(v, str) and "\0" in v for v in values):
-                raise ValueError(f"{flag} holds a NUL character, which no command can")
-            if any(isinstance(v, float) and not math.isfinite(v) for v in values):
-                raise ValueError(f"{flag} is {given}: a number must be finite")
+    def _flags(cls, extra: Any) -> Any:
+        _raise_first(extra_faults(extra))
         return extra
 
 
@@ -122,40 +103,27 @@ class Arm(Person):
 
     name: Name
     mode: str
-    draft_model: str | None = Field(default=None, max_length=200)
+    draft_model: Plain | None = Field(default=None, description="the helper model: its alias or hash")
     draft_limit: int | None = Field(default=None, ge=1, le=1024, description="most tokens drafted per cycle")
-    draft_min: int | None = Field(default=None, ge=0, le=1024)
-    p_min: float | None = Field(default=None, ge=0, le=1)
-    draft_gpu_layers: int | None = Field(default=None, ge=0, le=10_000)
+    draft_min: int | None = Field(default=None, ge=0, le=1024, description="fewest tokens worth a draft")
+    p_min: float | None = Field(default=None, ge=0, le=1, description="least probability of a drafted token")
+    draft_gpu_layers: int | None = Field(default=None, ge=0, le=10_000, description="layers of the helper model on the GPU")
     ngram_size: int | None = Field(default=None, ge=1, le=1024, description="length of the looked-up n-gram")
     #: A second arm of mode off that measures the host's noise floor; never the baseline.
     control: bool = False
 
-    _words = field_validator("name", "mode", mode="before")(_yaml_word)
+    _words = field_validator("name", "mode", mode="before")(yaml_word)
 
     @field_validator("mode")
     @classmethod
     def _known(cls, mode: str) -> str:
         if mode not in MODES:
-            raise ValueError(f"unknown speculation mode {mode!r}{_nearest(mode, MODES)}; known: {', '.join(MODES)}")
+            raise ValueError(f"unknown speculation mode {shown(mode)}{nearest(mode[:80], MODES)}; known: {', '.join(MODES)}")
         return mode
 
     @model_validator(mode="after")
     def _fitting(self) -> Arm:
-        if self.mode == BASELINE_MODE:
-            given = [
-                k
-                for k in ("draft_model", "draft_limit", "draft_min", "p_min", "ngram_size", "draft_gpu_layers")
-                if getattr(self, k) is not None
-            ]
-            if given:
-                raise ValueError(f"arm {self.name!r} has mode off and can't have {', '.join(given)}")
-        elif self.control:
-            raise ValueError(f"arm {self.name!r}: only an arm with mode off can be a control")
-        if self.mode in MODES_WITH_DRAFT_MODEL and not self.draft_model:
-            raise ValueError(f"arm {self.name!r} has mode {self.mode} and needs draft_model")
-        if self.draft_min is not None and self.draft_limit is not None and self.draft_min > self.draft_limit:
-            raise ValueError(f"arm {self.name!r}: draft_min {self.draft_min} is over draft_limit {self.draft_limit}")
+        _raise_first(arm_faults(self.__dict__))
         return self
 
     @property
@@ -164,7 +132,7 @@ class Arm(Person):
 
 
 class Sampling(Person):
-    temperature: float = Field(default=0.0, ge=0, le=5)
+    temperature: float = Field(default=0.0, ge=0, le=5, description="0: always the likeliest token")
     top_k: int | None = Field(default=None, ge=0, le=1_000_000)
     top_p: float | None = Field(default=None, ge=0, le=1)
     min_p: float | None = Field(default=None, ge=0, le=1)
@@ -173,12 +141,12 @@ class Sampling(Person):
 class Point(Person):
     """One combination of workload, concurrency, occupied context and sampling; ``probes`` are per trial."""
 
-    workload: str = Field(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f]+$", description="name, or name@version")
-    concurrency: int = Field(default=1, ge=1, le=256)
-    occupied_context: int = Field(default=0, ge=0, le=4_194_304)
+    workload: str = Field(min_length=1, max_length=120, pattern=PLAIN_PATTERN, description="name, or name@version")
+    concurrency: int = Field(default=1, ge=1, le=256, description="requests in flight at once")
+    occupied_context: int = Field(default=0, ge=0, le=4_194_304, description="tokens of context before the prompt")
     sampling: Sampling = Sampling()
-    max_tokens: int = Field(default=128, ge=2, le=131_072)
-    probes: int = Field(default=2, ge=1, le=10_000)
+    max_tokens: int = Field(default=128, ge=2, le=131_072, description="most tokens of an answer")
+    probes: int = Field(default=2, ge=1, le=10_000, description="timed requests in each start of the engine")
 
     @property
     def key(self) -> str:
@@ -203,9 +171,9 @@ class Requirements(Person):
 class Placement(Person):
     """Where to run: named hosts, or hosts with labels; ``count`` hosts, or each that fits."""
 
-    hosts: list[str] = Field(default_factory=list, max_length=100)
-    labels: dict[str, str] = Field(default_factory=dict)
-    count: int = Field(default=1, ge=1, le=100)
+    hosts: list[Plain] = Field(default_factory=list, max_length=100)
+    labels: dict[Plain, Plain] = Field(default_factory=dict, max_length=100)
+    count: int = Field(default=1, ge=1, le=100, description="hosts to run on")
     each: bool = False
 
 
@@ -213,39 +181,23 @@ class ExperimentSpec(Person):
     """One question: a target, an engine, fixed settings, two or more arms, one or more points."""
 
     version: Literal[1] = 1
-    name: str = Field(min_length=1, max_length=120)
-    question: str = Field(default="", max_length=300)
+    name: Annotated[str, BeforeValidator(_stripped)] = Field(min_length=1, max_length=120, pattern=PLAIN_PATTERN)
+    question: Annotated[str, BeforeValidator(_stripped)] = Field(default="", max_length=300, pattern=TEXT_PATTERN)
     target: Target
     runtime: RuntimeSelector = RuntimeSelector()
     engine: EngineSettings = EngineSettings()
     arms: list[Arm] = Field(min_length=2, max_length=40)
     points: list[Point] = Field(min_length=1, max_length=60)
-    blocks: int = Field(default=5, ge=1, le=100)
+    blocks: int = Field(default=5, ge=1, le=100, description="how often each arm is started")
     warmup: Warmup = Warmup()
-    seed: int = Field(default=1, ge=0, le=2**31 - 1)
-    margin: float = Field(default=0.03, ge=0, le=1)
+    seed: int = Field(default=1, ge=0, le=2**31 - 1, description="draws orders, prompts and their seeds")
+    margin: float = Field(default=0.03, ge=0, le=1, description="the speed-up that is worth having: 0.03 is 3 %")
     requirements: Requirements = Requirements()
     placement: Placement = Placement()
 
     @model_validator(mode="after")
     def _whole(self) -> ExperimentSpec:
-        baselines = [a.name for a in self.arms if a.is_baseline]
-        if not baselines:
-            raise ValueError("no baseline: add one arm with mode off")
-        if len(baselines) > 1:
-            raise ValueError(f"{len(baselines)} baselines ({', '.join(baselines)}): keep one arm with mode off, mark others control: true")
-        for what, names in (("arm", [a.name for a in self.arms]), ("point", [p.key for p in self.points])):
-            twice = sorted({n for n in names if names.count(n) > 1})
-            if twice:
-                raise ValueError(f"{what} {twice[0]!r} is there twice")
-        for point in self.points:
-            if point.concurrency > self.engine.slots:
-                raise ValueError(f"point {point.key!r} needs {point.concurrency} slots, engine.slots is {self.engine.slots}")
-            if point.occupied_context + point.max_tokens > self.engine.context:
-                raise ValueError(
-                    f"point {point.key!r} needs a context of more than {point.occupied_context + point.max_tokens} tokens, "
-                    f"engine.context is {self.engine.context}"
-                )
+        _raise_first(whole_faults(self.model_dump(include={"engine": True, "arms": True, "points": True})))
         return self
 
     @property
@@ -280,50 +232,69 @@ class SpecProblem(BaseModel):
 def parse_spec(data: Any) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
     """Checks untrusted data (already decoded from YAML, JSON or a form). Returns the spec, or every problem in words."""
     if not isinstance(data, dict):
-        return None, [SpecProblem(field="", message=f"an experiment is a mapping of keys, not {_kind(data)}")]
+        return None, [SpecProblem(field="", message=f"an experiment is a mapping of keys, not {given_in_words(data)}")]
     try:
         return ExperimentSpec.model_validate(data), []
     except ValidationError as error:
-        return None, [_problem(e) for e in error.errors(include_url=False)]
+        return None, _problems(data, error)
+
+
+def _problems(data: dict[Any, Any], error: ValidationError) -> list[SpecProblem]:
+    """Faults of single fields, as pydantic finds them; and those between fields, also where others are wrong."""
+    errors = error.errors(include_url=False)
+    readable = _without(_filled(data), [e["loc"] for e in errors if e["type"] != BETWEEN])
+    between = [SpecProblem(field=field, message=words) for field, words in faults_between(readable)]
+    found = []
+    for e in errors[: MAX_PROBLEMS + 1]:
+        field = ".".join(str(step) for step in e["loc"] if step != "[key]")
+        if e["type"] != BETWEEN:
+            found.append(SpecProblem(field=field, message=words_of(ExperimentSpec, e), value=shown(e["input"])))
+        elif not any(p.field.startswith(field) for p in between):
+            found.append(SpecProblem(field=field, message=e["msg"]))
+    told = {p.field for p in found}
+    found += [p for p in between if p.field not in told]
+    if len(found) > MAX_PROBLEMS:
+        found = [*found[:MAX_PROBLEMS], SpecProblem(field="", message=f"there are more than {MAX_PROBLEMS} faults: correct these first")]
+    return found
+
+
+def _filled(data: dict[Any, Any]) -> dict[Any, Any]:
+    """The same data with the defaults of what the rules between fields look at; wrong values stay."""
+    filled = dict(data)
+    for key, model in (("arms", Arm), ("points", Point)):
+        if isinstance(data.get(key), list | tuple):
+            filled[key] = [_defaults(model) | entry if isinstance(entry, dict) else entry for entry in data[key]]
+    engine = data.get("engine", {})
+    return filled | {"engine": _defaults(EngineSettings) | engine if isinstance(engine, dict) else {}}
+
+
+def _without(filled: dict[Any, Any], places: list[tuple[int | str, ...]]) -> dict[Any, Any]:
+    """The same with nothing in the places of faults that are told by themselves, so that no rule builds on them."""
+    for where, *steps in places:
+        node: Any = filled.get(where) if where in ("engine", "arms", "points") else None  # the parts that are copies
+        if isinstance(node, list) and len(steps) > 1 and isinstance(steps[0], int):
+            node, steps = node[steps[0]], steps[1:]
+        if isinstance(node, dict) and steps:
+            node[steps[0]] = None
+    return filled
+
+
+def _defaults(model: type[Person]) -> dict[Any, Any]:
+    given = {name: info.get_default(call_default_factory=True) for name, info in model.model_fields.items() if not info.is_required()}
+    return {name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in given.items()}
 
 
 def problem_lines(problems: list[SpecProblem], most: int = 30) -> list[str]:
     """The problems for a person, a line each; of very many only the first."""
-    lines = [f"  {_where(p)}: {p.message}{f' (given: {p.value})' if p.value else ''}" for p in problems[:most]]
+    lines = [f"  {_where(p)}: {p.message}{_given(p)}" for p in problems[:most]]
     return lines + ([f"  … and {len(problems) - most} more"] if len(problems) > most else [])
+
+
+def _given(p: SpecProblem) -> str:
+    told = not p.value or ("not the " in p.message and p.value in p.message)
+    return "" if told else f" (given: {p.value})"
 
 
 def _where(p: SpecProblem) -> str:
     field = p.field or "the file"
     return field if p.line is None else f"line {p.line}, {field}"
-
-
-def _problem(e: Any) -> SpecProblem:
-    field = ".".join(str(p) for p in e["loc"])
-    message = e["msg"].removeprefix("Value error, ")
-    if e["type"] == "extra_forbidden":
-        key = str(e["loc"][-1])
-        message = f"unknown key {key!r}{_nearest(key, _known_keys())}"
-    elif e["type"] == "missing":
-        message = "is required"
-    elif e["type"] in ("model_type", "list_type", "dict_type"):
-        due = "a list" if e["type"] == "list_type" else "a mapping of keys"
-        message = f"should be {due}, not {_kind(e['input'])}"
-    value = "" if e["type"] == "missing" or isinstance(e["input"], dict | list) else repr(e["input"])[:80]
-    return SpecProblem(field=field, message=message, value=value)
-
-
-def _known_keys() -> list[str]:
-    models = (ExperimentSpec, Target, RuntimeSelector, EngineSettings, Arm, Sampling, Point, Warmup, Requirements, Placement)
-    return sorted({k for m in models for k in m.model_fields})
-
-
-def _nearest(word: str, known: Any) -> str:
-    match = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {match[0]!r}?)" if match else ""
-
-
-def _kind(value: Any) -> str:
-    return {list: "a list", dict: "a mapping", str: "a text", int: "a number", float: "a number", type(None): "nothing"}.get(
-        type(value), type(value).__name__
-    )

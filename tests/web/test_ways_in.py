@@ -147,7 +147,7 @@ class TestSubmit:
         file.write_text(GOOD.replace("draft_limit: 4", "draft_limit: 0").replace("name: Does", "nane: Does"))
         message = refused("submit", str(file), "--team", "ours")
         assert "nane: unknown key 'nane' (did you mean 'name'?)" in message
-        assert "arms.1.draft_limit: Input should be greater than or equal to 1 (given: 0)" in message
+        assert "arms.1.draft_limit: should be a whole number from 1 to 1,024 (most tokens drafted per cycle) (given: 0)" in message
         assert "name: is required" in message
 
     @pytest.mark.parametrize(
