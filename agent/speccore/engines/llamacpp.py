@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from ..errors import ArmNotSupported, ErrorBody, FlagNotAllowed, UnknownModel
+from ..errors import ArmNotSupported, ErrorBody, FlagNotAllowed, SpecError, UnknownModel
 from ..inventory import Capabilities
 from ..spec import BASELINE_MODE, MODES_WITH_DRAFT_MODEL, Arm, EngineSettings, FlagValue, Point
 from .llamacpp_counts import parse_metrics, probe_counts, window_disagreements
 from .llamacpp_flags import (
+    ARM_FIELDS,
     ARM_FLAGS,
     DEFAULT_ALLOWED_FLAGS,
     DRAFT_MODEL_FLAGS,
@@ -148,7 +149,7 @@ def _extra(build: _Command, extra: dict[str, FlagValue], allowed: frozenset[str]
         if never := _never_extra(given, names):
             build.refusals.append(never.body())
         elif not flag:
-            message = f"engine.extra: this build has no flag {given}{nearest_flag(given, build.capabilities)}"
+            message = f"engine.extra: this build has no flag {given}{nearest_flag(given, build.capabilities.flags)}"
             build.refusals.append(FlagNotAllowed(message, remedy="Correct the flag, or choose a build that has it.", flag=given).body())
         elif not names & allowed:
             build.refusals.append(FlagNotAllowed(f"engine.extra: this host doesn't allow {given}", flag=given).body())
@@ -157,22 +158,53 @@ def _extra(build: _Command, extra: dict[str, FlagValue], allowed: frozenset[str]
         elif value is True:
             build.words.append(flag)
         else:
-            for one in map(str, value if isinstance(value, list) else [value]):
-                if one.startswith("-") and not _NEGATIVE_NUMBER.fullmatch(one):
-                    # After a flag that takes no value the engine would read it as a flag of its own, past every rule above.
-                    message = f"engine.extra: {given}: the value {one!r} begins with a dash and would be read as a flag"
-                    build.refusals.append(FlagNotAllowed(message, remedy="Give a value that is no flag.", flag=given, value=one).body())
-                else:
-                    build.words += [flag, one]
+            if refused := _never_values(given, value):
+                build.refusals += [error.body() for error in refused]
+            else:
+                build.words += [word for one in _values(value) for word in (flag, one)]
 
 
 def never_possible(settings: EngineSettings, arms: Iterable[Arm]) -> list[ErrorBody]:
     """What no build and no host can do, so that an experiment need not wait for one."""
-    found = [error.body() for flag in settings.extra if (error := _never_extra(flag, {flag}))]
+    found: list[SpecError] = []
+    for flag, value in settings.extra.items():
+        never = _never_extra(flag, {flag})
+        found += [never] if never else _never_values(flag, value)
     for arm in arms:
         if arm.mode not in (BASELINE_MODE, *SPEC_TYPES):
-            found.append(_no_mode(arm).body())
-    return found
+            found.append(_no_mode(arm))
+        elif arm.mode != BASELINE_MODE:
+            found += [_no_field(arm, field) for field in ARM_FIELDS if getattr(arm, field) is not None and field not in ARM_FLAGS[arm.mode]]
+    return [error.body() for error in found]
+
+
+def unknown_flags(settings: EngineSettings, builds: Sequence[Capabilities]) -> dict[str, str]:
+    """Flags of ``extra`` that none of the builds lists, each with the nearest that one of them does, or nothing."""
+    known = {flag for build in builds for flag in build.flags}
+    return {flag: nearest_flag(flag, known) for flag in settings.extra if flag not in known}
+
+
+def _values(value: FlagValue) -> list[str]:
+    return [str(v) for v in (value if isinstance(value, list) else [value])]
+
+
+def _never_values(given: str, value: FlagValue) -> list[FlagNotAllowed]:
+    """After a flag that takes no value, a word that begins with a dash would be a flag of its own, past every rule."""
+    return [
+        FlagNotAllowed(
+            f"engine.extra: {given}: the value {one!r} begins with a dash and would be read as a flag",
+            remedy="Give a value that is no flag.",
+            flag=given,
+            value=one,
+        )
+        for one in _values(value)
+        if one.startswith("-") and not _NEGATIVE_NUMBER.fullmatch(one)
+    ]
+
+
+def _no_field(arm: Arm, field: str) -> ArmNotSupported:
+    message = f"arm {arm.name!r}: mode {arm.mode} of llama-server has no {field}"
+    return ArmNotSupported(message, remedy=f"Remove {field}, or choose another mode.", arm=arm.name, field=field)
 
 
 def _never_extra(given: str, names: Collection[str]) -> FlagNotAllowed | None:
@@ -207,12 +239,12 @@ def _speculation(build: _Command, arm: Arm, bindings: Bindings) -> None:
             build.refusals.append(UnknownModel(message, arm=arm.name, model=arm.draft_model).body())
         build.need(f"mode {arm.mode}", DRAFT_MODEL_FLAGS, bindings.draft)
     known = ARM_FLAGS[arm.mode]
-    for field in ("draft_limit", "draft_min", "p_min", "draft_gpu_layers", "ngram_size"):
+    for field in ARM_FIELDS:
         value = getattr(arm, field)
         if value is None:
             continue
         if field not in known:
-            build.refuse(f"mode {arm.mode} of llama-server has no {field}", field=field)
+            build.refusals.append(_no_field(arm, field).body())
         else:
             build.need(f"{field} of mode {arm.mode}", known[field], f"{value:g}" if isinstance(value, float) else value)
     if arm.mode == "ngram-mod" and arm.draft_min is None and arm.draft_limit is not None and arm.draft_limit < NGRAM_MOD_DEFAULT_MIN:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+from collections.abc import Iterable
 
 from ..inventory import Capabilities
 
@@ -47,6 +48,8 @@ ARM_FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "ngram-cache": {},
 }
+#: Fields of an arm that become flags.
+ARM_FIELDS = ("draft_limit", "draft_min", "p_min", "draft_gpu_layers", "ngram_size")
 DRAFT_MODEL_FLAGS = ("--spec-draft-model", "--model-draft")
 SPEC_TYPE_FLAG = "--spec-type"
 
@@ -121,9 +124,9 @@ def without_speculation(argv: list[str]) -> list[str]:
     return kept
 
 
-def nearest_flag(flag: str, capabilities: Capabilities) -> str:
-    """`` (did you mean --x?)`` for a flag that the build lacks, or nothing."""
-    match = difflib.get_close_matches(flag, [f for f in capabilities.flags if f.startswith("--")], n=1)
+def nearest_flag(flag: str, known: Iterable[str]) -> str:
+    """`` (did you mean --x?)`` for a flag that a build lacks, or nothing."""
+    match = difflib.get_close_matches(flag, sorted(f for f in known if f.startswith("--")), n=1)
     return f" (did you mean {match[0]}?)" if match else ""
 
 
