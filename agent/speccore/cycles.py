@@ -29,7 +29,9 @@ class Cycle(NamedTuple):
 
 
 def cycles(record: StreamRecord) -> list[Cycle] | None:
-    """The request's decoding steps in order; None if the stream has no per-token timings."""
+    """The request's decoding steps in order; None if the stream has no per-token timings, or half of its draft counts."""
+    if any((e.draft_n is None) is not (e.draft_n_accepted is None) for e in record.events):
+        return None
     found: list[Cycle] = []
     n, ms, draft_n, accepted = 1, None, 0, 0
     began_ms = 0.0  # the engine's clock starts with the prefill's token, for which it reports a floor of 0.001

@@ -231,9 +231,8 @@ class _Reader:
     def draft_total(self, key: str, metric: str) -> Maybe:
         """Drafted or accepted tokens. llama-server leaves the keys out until something is drafted; a counter of /metrics
         or the log must then confirm the zero."""
-        streamed = None
-        if self.last_draft is not None:
-            streamed = self.stream(getattr(self.last_draft, key) or 0, f"events: last {key}")
+        running = getattr(self.last_draft, key) if self.last_draft is not None else None
+        streamed = None if running is None else self.stream(running, f"events: last {key}")
         logged = self.logged("drafted" if key == "draft_n" else "accepted")
         return _trusted([streamed, self.timing(key), self.growth(metric), logged], "the engine reported no draft counts")
 
