@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
 from django.urls import reverse
-from speccore.measurement import ComparisonResult
+from pydantic import BaseModel
+from speccore.measurement import ComparisonResult, Number, Withheld
 from speccore.protocol import Running
 
 from specweb.accounts.models import Membership, User
@@ -98,18 +99,20 @@ def runtime(r: Runtime) -> dict[str, Any]:
 
 def comparison(job: Job, c: ComparisonResult) -> dict[str, Any]:
     """Arm against baseline: every metric as its plain value or with the reason why it is withheld, and the page with their sources."""
-    told: dict[str, Any] = {name: _plain(value) for name, value in c.model_dump(mode="json").items()}
+    told = {name: _plain(getattr(c, name)) for name in ComparisonResult.model_fields}
     host = job.host.name if job.host else None
     return {"job": str(job.pk), "host": host, **told, "url": address("numbers", job.pk, arm=c.arm, point=c.point)}
 
 
 def _plain(value: Any) -> Any:
     """A number without its source (the page has it), a withheld one with its reason alone."""
-    if isinstance(value, Mapping) and set(value) == {"value", "source"}:
-        return value["value"]
-    if isinstance(value, Mapping) and set(value) == {"withheld", "reason_code"}:
-        return {"withheld": value["withheld"]}
-    return value
+    if isinstance(value, Number):
+        return value.value
+    if isinstance(value, Withheld):
+        return {"withheld": value.withheld}
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def evidence(file: EvidenceFile, *, for_team: bool) -> dict[str, Any]:
