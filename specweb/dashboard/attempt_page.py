@@ -1,10 +1,10 @@
-"""What the attempt page and the evidence viewer show, made from an attempt and its current measurement."""
+"""The numbers of a trial's page and what the evidence viewer marks, made from an attempt and its current measurement."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ class ProbeRow:
     failure: str
     failure_message: str
     cells: list[Cell]
+    more: list[Cell]
     check: str  # passed, failed or empty
     check_note: str
 
@@ -41,8 +42,27 @@ class Fact:
     cell: Cell
 
 
-def context(attempt: Attempt, files: Sequence[EvidenceFile], tries: Sequence[Attempt]) -> dict[str, Any]:
-    """``tries`` are all attempts at the same trial, in order."""
+#: Columns of the probes' second table: head, metric id, attribute of the probe or of its counters.
+MORE_HEADS = (
+    ("prompt, tokens", "prompt_tokens"),
+    ("cache hits", "cache_hit_tokens"),
+    ("first content,\u00a0s", "ttft_content_s"),
+    ("time per token,\u00a0ms", "token_latency_ms"),
+    ("p50", "token_latency_ms_p50"),
+    ("p95", "token_latency_ms_p95"),
+    ("chunk gap p50,\u00a0ms", "chunk_gap_ms_p50"),
+    ("p95", "chunk_gap_ms_p95"),
+    ("chunks per token", "batch_ratio"),
+    ("peak, tokens/s", "peak_tokens_per_s"),
+    ("committed", "committed"),
+    ("emitted", "emitted"),
+    ("decoding,\u00a0ms", "eval_ms"),
+    ("drafting,\u00a0ms", "draft_ms"),
+)
+
+
+def context(attempt: Attempt, files: Sequence[EvidenceFile], tries: Sequence[Attempt], titles: Mapping[str, str]) -> dict[str, Any]:
+    """``tries`` are all attempts at the same trial, in order; ``titles`` what the work of each point is called."""
     measured = attempt.measurement.parsed if attempt.measurement else None
     return {
         "attempt": attempt,
@@ -54,9 +74,11 @@ def context(attempt: Attempt, files: Sequence[EvidenceFile], tries: Sequence[Att
         "phases": experiment_page.phases(attempt.durations_s),
         "seconds": formats.seconds_between(attempt.started_at, attempt.ended_at),
         "heads": [comparison_table.Head(head, comparison_table.definition(metric)) for head, metric in numbers_page.PROBE_HEADS],
-        "probes": [_probe_row(attempt, i, p) for i, p in enumerate(measured.probes)] if measured else [],
+        "more_heads": [comparison_table.Head(head, comparison_table.definition(metric)) for head, metric in MORE_HEADS],
+        "probes": [_probe_row(attempt, i, p, titles) for i, p in enumerate(measured.probes)] if measured else [],
         "facts": _facts(attempt, measured) if measured else [],
         "problems": measured.problems if measured else [],
+        "disagreements": measured.disagreements if measured else [],
         "log_memory": [(name, f"{mib:,.1f}") for name, mib in sorted(measured.log.memory_mib.items())] if measured else [],
         "pair_fields": sorted(measured.pair_fields.items()) if measured else [],
         "parser_version": measured.parser_version if measured else None,
@@ -64,16 +86,17 @@ def context(attempt: Attempt, files: Sequence[EvidenceFile], tries: Sequence[Att
     }
 
 
-def _probe_row(attempt: Attempt, i: int, p: ProbeMeasurement) -> ProbeRow:
+def _probe_row(attempt: Attempt, i: int, p: ProbeMeasurement, titles: Mapping[str, str]) -> ProbeRow:
     return ProbeRow(
         n=i + 1,
         item=p.item,
-        point=p.point,
+        point=titles.get(p.point, p.point),
         warmup=p.warmup,
         line=source_url(attempt.id, Source(file="records.jsonl", line=p.line)),
         failure=p.failure if not p.ok else "",
         failure_message=p.failure_message,
         cells=numbers_page.probe_cells(attempt, p),
+        more=[measured_cell(attempt.id, getattr(p if hasattr(p, metric) else p.counters, metric), metric) for _, metric in MORE_HEADS],
         check="" if p.check_passed is None else ("passed" if p.check_passed else "failed"),
         check_note=p.check_note,
     )

@@ -1,4 +1,4 @@
-"""An attempt, its evidence as text with addressable lines, and the raw bytes; always through the attempt, never by hash."""
+"""A trial with its attempts, its evidence as text with addressable lines, and the raw bytes; always through the attempt, never by hash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specweb.results import evidence_text, page_queries
 from specweb.results.models import Attempt, EvidenceFile
 from specweb.results.store import CHUNK, open_blob
 
-from . import attempt_page
+from . import attempt_page, trial_page
 from .views import missing, whole_number
 
 LINES_PER_PAGE = 2_000
@@ -30,13 +30,21 @@ MAX_JSON_BYTES = 512 * 1024
 
 @require_safe
 def attempt(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
-    found = page_queries.attempt_shown(request.user, attempt_id)
+    """A trial, by one of its attempts."""
+    found = page_queries.attempt_shown(request.user, attempt_id, whole=True)
     if found is None:
         return missing(request)
     experiment = found.trial.job.experiment
-    context = attempt_page.context(found, page_queries.evidence_of(found), page_queries.attempts_at(found.trial))
-    context |= {"experiment": experiment, "job": found.trial.job, "is_member": page_queries.is_member(request.user, experiment)}
-    return render(request, "dashboard/attempt.html", context)
+    spec, files, is_member = experiment.parsed_spec, page_queries.evidence_of(found), page_queries.is_member(request.user, experiment)
+    context = attempt_page.context(found, files, page_queries.attempts_at(found.trial), page_queries.titles_of_points(experiment.pk))
+    context |= trial_page.context(found, spec, files, for_team=is_member)
+    context |= {
+        "experiment": experiment,
+        "job": found.trial.job,
+        "is_member": is_member,
+        "neighbours": page_queries.neighbours(found.trial),
+    }
+    return render(request, "dashboard/trial.html", context)
 
 
 @require_safe

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.urls import reverse
 from speccore.measurement import Maybe, Number, Source, Withheld
+from speccore.metrics import METRICS
 
 from .comparison_table import Cell, metric_cell, withheld_cell
 
@@ -28,7 +30,13 @@ def measured_cell(attempt_id: UUID | str, value: Maybe, metric: str) -> Cell:
     if isinstance(value, Withheld):
         return withheld_cell(value)
     cell = metric_cell(value, metric, source_url(attempt_id, value.source))
-    return replace(cell, title=f"{cell.title} · {_place(value)}")
+    others = "; ".join(f"{_agreement(value, other, metric)} {other.place()}" for other in value.also)
+    return replace(cell, title=f"{cell.title} · {_place(value)}" + (f" · {others}" if others else ""))
+
+
+def _agreement(value: Number, other: Number, metric: str) -> str:
+    same = math.isclose(value.value, other.value, rel_tol=1e-9, abs_tol=1e-9)
+    return "the same in" if same else f"{METRICS[metric].show(other.value)} in"
 
 
 def _place(value: Number) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -45,6 +45,25 @@ def read_lines(stream: BinaryIO, first: int, n: int) -> Lines:
         text = raw.decode("utf-8", errors="replace").rstrip("\r\n")
         kept.append(Line(number, text[:MAX_LINE_CHARS], n_cut + max(0, len(text) - MAX_LINE_CHARS)))
     return Lines(first, kept, more=False)
+
+
+def read_around(stream: BinaryIO, wanted: Collection[int], around: int) -> list[list[Line]]:
+    """The wanted lines (from 1) with ``around`` lines before and after each, in one pass; what touches is one passage."""
+    near = {n for line in wanted for n in range(line - around, line + around + 1) if n > 0}
+    passages: list[list[Line]] = []
+    last = max(near, default=0)
+    for number, raw, n_cut in _capped_lines(stream, min(near, default=1), MAX_LINE_CHARS * 4):
+        if number > last:
+            break
+        if number not in near:
+            continue
+        text = raw.decode("utf-8", errors="replace").rstrip("\r\n")
+        line = Line(number, text[:MAX_LINE_CHARS], n_cut + max(0, len(text) - MAX_LINE_CHARS))
+        if passages and passages[-1][-1].n == number - 1:
+            passages[-1].append(line)
+        else:
+            passages.append([line])
+    return passages
 
 
 def read_record(stream: BinaryIO, n: int) -> list[str] | None:

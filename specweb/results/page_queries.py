@@ -169,15 +169,32 @@ def evidence_listed(job: Job, name: str, start: int, n: int) -> list[EvidenceFil
     return list(files.order_by("attempt__trial__index", "attempt__n", "name")[start : start + n])
 
 
-def attempt_shown(user: Viewer, attempt_id: UUID) -> Attempt | None:
-    """An attempt with its trial, job, experiment and current measurement."""
-    return (
+def attempt_shown(user: Viewer, attempt_id: UUID, *, whole: bool = False) -> Attempt | None:
+    """An attempt with its trial, job, experiment and current measurement (1 statement); ``whole``: with spec and commands too."""
+    attempts = (
         Attempt.objects.visible_to(user)
         .select_related("trial", "trial__arm", "trial__job", "trial__job__experiment", "trial__job__host", "lease", "measurement")
-        .defer("trial__job__plan", "trial__job__commands", "trial__job__experiment__spec")
-        .filter(pk=attempt_id)
-        .first()
+        .defer("trial__job__plan")
     )
+    if not whole:
+        attempts = attempts.defer("trial__job__plan", "trial__job__commands", "trial__job__experiment__spec")
+    return attempts.filter(pk=attempt_id).first()
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    n_trials: int
+    before: UUID | None  # the attempt that stands for the trial before
+    after: UUID | None
+
+
+def neighbours(trial: Trial) -> Neighbours:
+    """What runs before and after a trial in its job, where it left an attempt (2 statements)."""
+    found = Attempt.objects.filter(trial__job=trial.job_id, trial__index__in=(trial.index - 1, trial.index + 1)).order_by(
+        "accepted", "received_at"
+    )
+    ids = dict(found.values_list("trial__index", "id"))  # of several the accepted one, else the newest, is the last
+    return Neighbours(Trial.objects.filter(job=trial.job_id).count(), ids.get(trial.index - 1), ids.get(trial.index + 1))
 
 
 def attempts_at(trial: Trial) -> list[Attempt]:

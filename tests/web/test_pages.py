@@ -53,6 +53,10 @@ def as_user(user) -> Client:
     return client
 
 
+#: Addresses whose visibility is tested beside the form.
+OF_THE_FORM = {"experiment-new", "experiment-preview"}
+
+
 def every_page(run: sample.Run) -> dict[str, str]:
     """One address for each named page about an experiment."""
     attempt = run.attempts[1].id
@@ -72,7 +76,7 @@ def every_page(run: sample.Run) -> dict[str, str]:
 
 def test_every_address_has_a_visibility_test(people):
     open_to_all = {"overview", "login", "logout"}
-    assert {p.name for p in urls.urlpatterns} == open_to_all | set(every_page(small(people))) | test_pages_control.NAMES
+    assert {p.name for p in urls.urlpatterns} == open_to_all | set(every_page(small(people))) | test_pages_control.NAMES | OF_THE_FORM
 
 
 def test_a_team_s_pages_are_for_its_members(people):
