@@ -10,13 +10,17 @@ from typing import Any
 from speccore import engines
 from speccore.errors import ArmNotSupported, ErrorBody, FlagNotAllowed, NoHostCanRun, SpecError, UnknownModel
 from speccore.plan import plan_faults
-from speccore.spec import ExperimentSpec, SpecProblem, parse_spec
-from speccore.yamltext import read_yaml
+from speccore.spec import ExperimentSpec, Placement, SpecProblem, parse_spec
+from speccore.spec_words import shown
+from speccore.yamltext import YamlFault, read_document
 
 from specweb.accounts.models import Team
 from specweb.experiments.models import Host, HostModel, Workload
 
 from .placement import has_labels, labels_in_words
+
+#: Names that a message lists where none is near to what was given.
+NAMES_TOLD = 8
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Resolved:
 
 
 def check(data: Any, team: Team) -> Checked:
-    """Checks data that a person sent, decoded already. Reads the database four times, however much there is to check."""
+    """Checks data that a person sent, decoded already. Four statements, however much there is to check."""
     spec, problems = parse_spec(data)
     if spec is None:
         return Checked(None, problems)
@@ -48,19 +52,22 @@ def check(data: Any, team: Team) -> Checked:
 def check_yaml(text: bytes, team: Team) -> Checked:
     """The same for a file in YAML or JSON; problems tell the line where it is known."""
     try:
-        data = read_yaml(text)
-    except ValueError as error:
-        return Checked(None, [SpecProblem(field="", message=str(error))])
-    return check(data, team)
+        document = read_document(text)
+    except YamlFault as fault:
+        return Checked(None, [SpecProblem(field="", message=f"is neither YAML nor JSON: {fault.words}", line=fault.line)])
+    checked = check(document.data, team)
+    lined = [p.model_copy(update={"line": document.line_of(p.field)}) for p in checked.problems]
+    return Checked(checked.spec, lined)
 
 
 def resolve(spec: ExperimentSpec, team: Team) -> Resolved:
-    """Finds what a spec names among what its team has, and tells every thing that can't be."""
+    """Finds what a spec names among what its team has, and tells every thing that can't be (4 statements)."""
     workloads, missing = _workloads(spec, team)
     contents = {name: w.parsed for name, w in workloads.items()}
-    jobs, unplaced = _jobs(spec, team)
-    planned = [_of_error(e) for e in plan_faults(spec, contents)]
-    problems = [*missing, *planned, *_engine_problems(spec), *_model_problems(spec, team), *unplaced]
+    hosts = list(Host.objects.filter(team=team, revoked_at=None).select_related("inventory").order_by("name"))
+    jobs, unplaced = _jobs(spec.placement, hosts)
+    planned = [_of_error(e.body()) for e in plan_faults(spec, contents)]
+    problems = [*missing, *planned, *_engine_problems(spec, hosts), *_model_problems(spec, team), *unplaced]
     return Resolved(problems, workloads, jobs)
 
 
@@ -73,22 +80,22 @@ def error_of(problems: Sequence[SpecProblem]) -> SpecError:
     return kind(words, remedy="", problems=[p.model_dump(mode="json") for p in problems])
 
 
-def _of_error(error: SpecError | ErrorBody) -> SpecProblem:
-    body = error if isinstance(error, ErrorBody) else error.body()
+def _of_error(body: ErrorBody, field: str = "") -> SpecProblem:
+    """``field`` unless the error names its own."""
+    words = body.message.removeprefix("engine.extra: ")
     value = body.details.get("value")
     return SpecProblem(
-        field=str(body.details.get("field", "")),
-        message=f"{body.message}. {body.remedy}".strip(". ") + "." if body.remedy else body.message,
-        value="" if value is None else repr(value)[:80],
+        field=field or str(body.details.get("field", "")),
+        message=f"{words}. {body.remedy}" if body.remedy else words,
+        value="" if value is None else shown(value),
         code=body.code,
     )
 
 
 def _workloads(spec: ExperimentSpec, team: Team) -> tuple[dict[str, Workload], list[SpecProblem]]:
     """The workload behind each name that the points use: ``name@version``, or the newest of a bare name; a team's own first."""
-    known = list(Workload.objects.of_team(team).defer("content"))
-    known.sort(key=lambda w: (w.name, -w.version, w.team_id is None))
-    names = list(dict.fromkeys([w.name for w in known] + [str(w) for w in known]))
+    known = sorted(Workload.objects.of_team(team).defer("content"), key=lambda w: (w.name, -w.version, w.team_id is None))
+    names = list(dict.fromkeys([*(w.name for w in known), *map(str, known)]))
     chosen: dict[str, Workload] = {}
     problems = []
     for i, point in enumerate(spec.points):
@@ -97,28 +104,35 @@ def _workloads(spec: ExperimentSpec, team: Team) -> tuple[dict[str, Workload], l
         if found is not None:
             chosen[point.workload] = found
             continue
-        words = f"there is no workload {point.workload!r}{_near(point.workload, names)}"
-        problems.append(SpecProblem(field=f"points.{i}.workload", message=words, value=repr(point.workload)))
+        words = f"there is no workload {shown(point.workload)}{_near(point.workload, names) or _there(names)}"
+        problems.append(SpecProblem(field=f"points.{i}.workload", message=words, value=shown(point.workload)))
     whole = Workload.objects.in_bulk([w.pk for w in chosen.values()])
     return {wanted: whole[w.pk] for wanted, w in chosen.items()}, problems
 
 
-def _engine_problems(spec: ExperimentSpec) -> list[SpecProblem]:
+def _engine_problems(spec: ExperimentSpec, hosts: Sequence[Host]) -> list[SpecProblem]:
+    """What no build of the engine can do; and flags that none of the builds has that the team's hosts told of."""
     try:
         engine = engines.engine(spec.runtime.engine)
     except SpecError as error:
-        words = f"{error.message}. {error.remedy_text}"
-        return [SpecProblem(field="runtime.engine", message=words, value=repr(spec.runtime.engine))]
-    return [_of_refusal(spec, error) for error in engine.never_possible(spec.engine, spec.arms)]
+        return [_of_error(error.body(), "runtime.engine")]
+    never = engine.never_possible(spec.engine, spec.arms)
+    problems = [_of_error(error, _place_of(error, spec)) for error in never]
+    told = {p.field for p in problems}
+    offered = [h.inventory.parsed for h in hosts if h.inventory] if spec.engine.extra else []
+    builds = [r.capabilities for inventory in offered for r in inventory.runtimes if r.engine == spec.runtime.engine]
+    for flag, near in engine.unknown_flags(spec.engine, builds).items() if builds else ():
+        if (field := f"engine.extra.{flag}") not in told:
+            words = f"no engine build on this team's hosts has a flag {flag}{near}: correct it, or remove it"
+            problems.append(SpecProblem(field=field, message=words, code=FlagNotAllowed.code))
+    return problems
 
 
-def _of_refusal(spec: ExperimentSpec, error: ErrorBody) -> SpecProblem:
+def _place_of(error: ErrorBody, spec: ExperimentSpec) -> str:
     if flag := error.details.get("flag"):
-        field_ = f"engine.extra.{flag}"
-    else:
-        names = [a.name for a in spec.arms]
-        field_ = f"arms.{names.index(error.details['arm'])}.mode" if error.details.get("arm") in names else "arms"
-    return SpecProblem(field=field_, message=f"{error.message}. {error.remedy}".strip(), code=error.code)
+        return f"engine.extra.{flag}"
+    i = next((i for i, a in enumerate(spec.arms) if a.name == error.details.get("arm")), None)
+    return "arms" if i is None else f"arms.{i}.{error.details.get('field', 'mode')}"
 
 
 def _model_problems(spec: ExperimentSpec, team: Team) -> list[SpecProblem]:
@@ -126,40 +140,55 @@ def _model_problems(spec: ExperimentSpec, team: Team) -> list[SpecProblem]:
     known, aliases = {n for pair in pairs for n in pair}, sorted({alias for alias, _ in pairs})
     wanted = [("target.model", spec.target.model)]
     wanted += [(f"arms.{i}.draft_model", a.draft_model) for i, a in enumerate(spec.arms) if a.draft_model]
-    return [
-        SpecProblem(
-            field=where,
-            message=f"no host of this team ever had a model {name!r}{_near(name, aliases)}",
-            value=repr(name)[:80],
-            code=UnknownModel.code,
-        )
-        for where, name in wanted
-        if name not in known
-    ]
+    problems = []
+    for field_, name in wanted:
+        if name in known:
+            continue
+        words = f"no host of this team ever had a model {shown(name)}{_near(name, aliases)}. {UnknownModel.remedy}"
+        if not pairs:
+            words = "no host of this team has told of any model yet: add a host first (see the Hosts page)"
+        problems.append(SpecProblem(field=field_, message=words, value=shown(name), code=UnknownModel.code))
+    return problems
 
 
-def _jobs(spec: ExperimentSpec, team: Team) -> tuple[list[Host | None], list[SpecProblem]]:
-    placement = spec.placement
-    hosts = {h.name: h for h in Host.objects.filter(team=team, revoked_at=None).order_by("name")}
+def _jobs(placement: Placement, hosts: Sequence[Host]) -> tuple[list[Host | None], list[SpecProblem]]:
+    by_name = {h.name: h for h in hosts}
     if placement.hosts:
         problems = [
-            SpecProblem(
-                field=f"placement.hosts.{i}",
-                message=f"this team has no host {name!r}{_near(name, hosts)}",
-                value=repr(name)[:80],
-                code=NoHostCanRun.code,
-            )
+            _unplaced(f"hosts.{i}", f"this team has no host {shown(name)}{_near(name, by_name) or _there(by_name)}", shown(name))
             for i, name in enumerate(placement.hosts)
-            if name not in hosts
+            if name not in by_name
         ]
-        return [hosts[n] for n in dict.fromkeys(placement.hosts) if n in hosts], problems
-    matching: list[Host | None] = [h for h in hosts.values() if has_labels(h, placement.labels)]
+        return [by_name[n] for n in dict.fromkeys(placement.hosts) if n in by_name], problems
+    matching: list[Host | None] = [h for h in hosts if has_labels(h, placement.labels)]
     if not matching and (placement.labels or placement.each):
-        words = f"this team has no host {labels_in_words(placement.labels)}".rstrip()
-        return [], [SpecProblem(field="placement.labels", message=words, code=NoHostCanRun.code)]
+        return [], _labels_that_are_nowhere(placement.labels, hosts)
     return (matching if placement.each else [None] * placement.count), []
+
+
+def _labels_that_are_nowhere(labels: dict[str, str], hosts: Sequence[Host]) -> list[SpecProblem]:
+    problems = []
+    for key, value in labels.items():
+        there = sorted({str(h.labels[key]) for h in hosts if key in h.labels})
+        if value not in there:
+            others = f"; there is {', '.join(f'{key}={v}' for v in there[:NAMES_TOLD])}" if there else ""
+            problems.append(_unplaced(f"labels.{key}", f"this team has no host with {key}={value}{others}", shown(value)))
+    if not problems:
+        words = f"this team has no host {labels_in_words(labels)}".rstrip()
+        problems.append(_unplaced("labels" if labels else "each", f"{words}: add one, or ask for fewer labels" if labels else words))
+    return problems
+
+
+def _unplaced(field: str, words: str, value: str = "") -> SpecProblem:
+    return SpecProblem(field=f"placement.{field}", message=words, value=value, code=NoHostCanRun.code)
 
 
 def _near(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, list(known), n=3)
     return f"; near: {', '.join(near)}" if near else ""
+
+
+def _there(known: Iterable[str]) -> str:
+    names = list(known)
+    more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
+    return f"; there is {', '.join(names[:NAMES_TOLD])}{more}" if names else "; there is none yet"

@@ -12,12 +12,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.urls import reverse
 from speccore.errors import SpecError
 from speccore.jobstate import FINAL, JobState
-from speccore.spec import ExperimentSpec, parse_spec, problem_lines
-from speccore.yamltext import read_yaml
+from speccore.spec import ExperimentSpec, problem_lines
 
 from specweb.accounts.models import Role, Team, User
 from specweb.experiments.management.named import BAD_INPUT, team_named
 from specweb.experiments.models import Experiment, Job, Visibility
+from specweb.experiments.services.checking import check_yaml
 from specweb.experiments.services.submission import submit
 
 NOT_MEASURED = 3
@@ -35,13 +35,13 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON on stdout")
 
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
-        spec = self._spec(file)
         team = team_named(options["team"])
         user = self._user(options["user"], team)
+        spec = self._spec(file, team)
         try:
             experiment = submit(spec, team, user, Visibility.PUBLIC if options["public"] else Visibility.TEAM)
-        except SpecError as error:
-            raise CommandError(f"{file}: {error.message}\n{error.remedy_text}".strip(), returncode=BAD_INPUT) from None
+        except SpecError as error:  # what changed since it was checked
+            raise CommandError(f"{file}: {error.message}", returncode=BAD_INPUT) from None
         url = settings.SPECWEB_BASE_URL + reverse("experiment", args=[experiment.pk])
         jobs = [str(pk) for pk in experiment.jobs.values_list("pk", flat=True)]
         if options["json"]:
@@ -51,17 +51,15 @@ class Command(BaseCommand):
         if options["wait"]:
             self._wait(experiment)
 
-    def _spec(self, file: Path) -> ExperimentSpec:
+    def _spec(self, file: Path, team: Team) -> ExperimentSpec:
         try:
-            data = read_yaml(file.read_bytes())
+            text = file.read_bytes()
         except OSError as error:
             raise CommandError(f"{file} can't be read: {error.strerror}", returncode=BAD_INPUT) from None
-        except ValueError as error:
-            raise CommandError(f"{file} is neither YAML nor JSON: {error}", returncode=BAD_INPUT) from None
-        spec, problems = parse_spec(data)
-        if spec is None:
-            raise CommandError("\n".join([f"{file} is no valid experiment:", *problem_lines(problems)]), returncode=BAD_INPUT)
-        return spec
+        checked = check_yaml(text, team)
+        if checked.spec is None:
+            raise CommandError("\n".join([f"{file} is no valid experiment:", *problem_lines(checked.problems)]), returncode=BAD_INPUT)
+        return checked.spec
 
     def _user(self, username: str, team: Team) -> User | None:
         if not username:
