@@ -8,7 +8,7 @@ TESTS ?= tests
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo test check format bench chaos up environment python
+.PHONY: demo test check format bench bench-probe chaos up environment python
 
 # Without an interpreter nothing else can say what is missing.
 python:
@@ -41,6 +41,11 @@ format: environment
 
 bench: environment
 	$(IN_VENV) -m bench
+
+# OUT= CLIENTS= STREAMS= DETAILS= : our client beside its peers, each of which gets an environment of its own from PyPI.
+bench-probe: environment
+	$(IN_VENV) -m bench.probe $(if $(CLIENTS),--clients "$(CLIENTS)") $(if $(STREAMS),--streams "$(STREAMS)") \
+	  $(if $(OUT),--out "$(OUT)") $(if $(DETAILS),--details "$(DETAILS)")
 
 # RUNS= SEED= OUT= : random faults on the small models; the result as JSON.
 chaos: environment

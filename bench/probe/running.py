@@ -66,9 +66,8 @@ class Usage:
 
 def run(argv: Sequence[str | Path], log: Path, *, env: Mapping[str, str], timeout_s: float) -> Usage:
     """The command with all its descendants, also those that it left behind. Raises ClientFailed."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    with log.open("wb") as out:
+    with log.open("wb") as out, _orphans_come_here():
         process = subprocess.Popen(
             [str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(env), cwd=ROOT, start_new_session=True
         )
@@ -86,6 +85,17 @@ def run(argv: Sequence[str | Path], log: Path, *, env: Mapping[str, str], timeou
         last = " / ".join(log.read_text("utf-8", "replace").strip().splitlines()[-4:])[-400:]
         raise ClientFailed(f"{'no end' if code is None else f'exit {code}'} after {wall_s:.0f} s: {last}")
     return Usage(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall_s)
+
+
+@contextmanager
+def _orphans_come_here() -> Iterator[None]:
+    """What a client leaves behind is ours to wait for, and so its CPU time is counted."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def _reap(group: int) -> None:
