@@ -16,9 +16,9 @@ from .sse import Response, parse_response, sse_events
 def record_of(exchange: Exchange, dialect: Any, *, t0: float) -> tuple[StreamRecord, TextRecord]:
     """Never raises for what the server sent: the record says it. Times count from ``t0``."""
     request = exchange.request
-    response = parse_response(exchange.segments)
+    response = parse_response(exchange.segments, t0)
     streams = response.status == 200 and "text/event-stream" in response.content_type
-    parsed: ParsedStream = dialect.stream_events([(at.since(t0), data) for at, data in sse_events(response.parts)] if streams else [])
+    parsed: ParsedStream = dialect.stream_events(sse_events(response.parts) if streams else [])
     failure, message = _failure(exchange, response, streams, parsed)
     record = StreamRecord(
         probe=request.probe,

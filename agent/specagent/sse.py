@@ -6,7 +6,7 @@ All of it works on bytes after the answer's end: a segment may be cut anywhere, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -39,22 +39,21 @@ class Response:
         return b"".join(data for _, data in self.parts).decode("utf-8", "replace")
 
 
-def parse_response(segments: Iterable[Segment]) -> Response:
-    """HTTP framing taken off. The head is h11's; the body's framing is ours, since it is most of the work."""
+def parse_response(segments: Iterable[Segment], t0: float = 0.0) -> Response:
+    """HTTP framing taken off; arrivals count from ``t0``. The head is h11's; the body's framing is ours, being most of the work."""
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MOST_HEAD_BYTES)
     connection.send(h11.Request(method="POST", target="/", headers=[("Host", "x"), ("Connection", "close")]))
     connection.send(h11.EndOfMessage())
-    rest = iter(segments)
+    rest = ((Arrival(at_s - t0, read_at_s - t0, queued), data) for at_s, read_at_s, queued, data in segments)
     try:
-        for at_s, read_at_s, queued, data in rest:
+        for at, data in rest:
             connection.receive_data(data)
             event = connection.next_event()
             while isinstance(event, h11.InformationalResponse):
                 event = connection.next_event()
             if isinstance(event, h11.Response):
                 headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
-                first = (Arrival(at_s, read_at_s, queued), connection.trailing_data[0])
-                return _with_body(event.status_code, headers, chain([first], ((Arrival(*s[:3]), s[3]) for s in rest)))
+                return _with_body(event.status_code, headers, chain([(at, connection.trailing_data[0])], rest))
         connection.receive_data(b"")
         connection.next_event()
     except h11.RemoteProtocolError as error:
@@ -91,6 +90,9 @@ def _chunked(raw: Iterable[Part]) -> tuple[list[Part], str]:
     parts: list[Part] = []
     pending, left, after_chunk = b"", 0, False  # bytes not used yet; bytes of the chunk still to come; its line end is next
     for at, data in raw:
+        if not (pending or left or after_chunk) and (whole := _one_chunk(data)):
+            parts.append((at, whole))
+            continue
         data, pending, start = pending + data, b"", 0
         came: list[bytes] = []
         while start < len(data):
@@ -121,6 +123,18 @@ def _chunked(raw: Iterable[Part]) -> tuple[list[Part], str]:
     return parts, _BROKE_OFF
 
 
+def _one_chunk(data: bytes) -> bytes:
+    """The chunk, if the data is one and no more, as mostly; else nothing."""
+    end = data.find(b"\r\n", 0, 10)
+    if end < 1 or not data[:end].isalnum() or data[-2:] != b"\r\n":
+        return b""
+    try:
+        size = int(data[:end], 16)
+    except ValueError:
+        return b""
+    return data[end + 2 : -2] if size == len(data) - end - 4 else b""
+
+
 def _kept(parts: list[Part], at: Arrival, came: list[bytes]) -> list[Part]:
     if came:
         parts.append((at, b"".join(came)))
@@ -134,8 +148,7 @@ def sse_events(parts: Iterable[Part]) -> list[tuple[Arrival, str]]:
     (https://html.spec.whatwg.org/multipage/server-sent-events.html).
     """
     events: list[tuple[Arrival, str]] = []
-    take = _event_reader(lambda at, data: events.append((at, data)))
-    pending, after_cr = b"", False
+    pending, lines, after_cr = b"", [], False  # a line that has no end yet; data lines of the event that is being read
     for at, data in parts:
         if after_cr and data[:1] == b"\n":  # the second half of a line end
             data = data[1:]
@@ -145,22 +158,11 @@ def sse_events(parts: Iterable[Part]) -> list[tuple[Arrival, str]]:
             pending = pending.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *whole, pending = pending.split(b"\n")
         for line in whole:
-            take(at, line)
+            if line[:5] == b"data:":
+                lines.append(line[6:] if line[5:6] == b" " else line[5:])
+            elif line == b"data":
+                lines.append(b"")
+            elif not line and lines:
+                events.append((at, b"\n".join(lines).decode("utf-8", "replace")))
+                lines = []
     return events
-
-
-def _event_reader(emit: Callable[[Arrival, str], None]) -> Callable[[Arrival, bytes], None]:
-    """Takes lines, gives events."""
-    lines: list[bytes] = []
-
-    def take(at: Arrival, line: bytes) -> None:
-        if not line:
-            if lines:
-                emit(at, b"\n".join(lines).decode("utf-8", "replace"))
-                lines.clear()
-        elif line.startswith(b"data:"):
-            lines.append(line[6:] if line[5:6] == b" " else line[5:])
-        elif line == b"data":
-            lines.append(b"")
-
-    return take

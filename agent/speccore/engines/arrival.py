@@ -12,9 +12,6 @@ class Arrival(NamedTuple):
     read_at_s: float | None = None
     queued: bool = False  # at_s is an upper bound: the kernel had joined these bytes to later ones
 
-    def since(self, t0: float) -> Arrival:
-        return Arrival(self.at_s - t0, None if self.read_at_s is None else self.read_at_s - t0, self.queued)
-
 
 def arrival(at: float | Arrival) -> Arrival:
     """Of data whose source knows no more than a moment."""

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from .arrival import Arrival
-from .openai_stream import choice_content
+from .openai_stream import choice_content, choice_final
 from .shapes import ParsedStream
-from .streams import Content, clean, first_count, ids_of, read_stream, table, text_of
+from .streams import Content, clean, fault, first_count, ids_of, read_stream, table, text_of
 
 _FINAL_KEYS = (
     "tokens_predicted",
@@ -32,14 +32,11 @@ def stream_events(data_lines: Sequence[tuple[float | Arrival, str]]) -> ParsedSt
     """Of /completion and of chat; see :func:`speccore.engines.streams.read_stream`."""
     settings: dict[str, Any] = {}
 
-    def content_of(message: dict[str, Any]) -> Content:
-        if "choices" in message:
-            return choice_content(message)
-        if message.get("stop"):
-            settings.update(clean(table(message.get("generation_settings"))))
-        return _native_content(message)
+    def final_of(message: dict[str, Any]) -> dict[str, Any]:
+        settings.update(clean(table(message.get("generation_settings"))))
+        return choice_final(message) if "choices" in message else _native_final(message)
 
-    parsed = read_stream(data_lines, content_of)
+    parsed = read_stream(data_lines, lambda m: choice_content(m) if "choices" in m else _native_content(m), final_of)
     parsed.generation_settings = settings
     return parsed
 
@@ -48,23 +45,17 @@ def _native_content(message: dict[str, Any]) -> Content:
     timings = table(message.get("timings"))
     is_final = bool(message.get("stop"))
     if not is_final and "content" not in message:
-        return Content(
-            "",
-            None,
-            "error",
-            None,
-            {},
-            {},
-            f"an event of the stream has no content, but {', '.join(map(text_of, message)) or 'nothing'}"[:200],
-        )
-    final = {key: message[key] for key in _FINAL_KEYS if key in message} if is_final else {}
-    if is_final:
-        final.setdefault("stop_type", "")
+        return fault(f"an event of the stream has no content, but {', '.join(message) or 'nothing'}")
     return Content(
         text=text_of(message.get("content")),
         ids=ids_of(message.get("tokens")),
         kind="final" if is_final else "content",
         running=first_count(message.get("tokens_predicted"), timings.get("predicted_n")),
         timings=timings,
-        final=final,
     )
+
+
+def _native_final(message: dict[str, Any]) -> dict[str, Any]:
+    if not message.get("stop"):  # an answer that broke off: it has no last counts
+        return {}
+    return {"stop_type": ""} | {key: message[key] for key in _FINAL_KEYS if key in message}

@@ -31,20 +31,32 @@ class Content(NamedTuple):
     kind: str
     running: int | None  # the engine's running count of the answer's tokens, with this event's
     timings: dict[str, Any]
-    final: dict[str, Any]  # what it adds to the answer's last counts
     problem: str = ""
 
 
-def read_stream(data_lines: Sequence[tuple[float | Arrival, str]], content_of: Callable[[dict[str, Any]], Content]) -> ParsedStream:
+Message = dict[str, Any]
+
+
+def fault(words: str) -> Content:
+    """An event that ends the reading."""
+    return Content("", None, "error", None, {}, text_of(words[:200]))
+
+
+def read_stream(
+    data_lines: Sequence[tuple[float | Arrival, str]], content_of: Callable[[Message], Content], final_of: Callable[[Message], Message]
+) -> ParsedStream:
     """Parses SSE data with its arrival; comments, other fields' lines and blank ones may stand among it.
 
     A stream that holds an error or broken JSON, or breaks off, has ``failure`` set, and keeps what came before. It is whole
-    with a reason why it ended, or with ``[DONE]``.
+    with a reason why it ended, or with ``[DONE]``. ``final_of`` gives what an event adds to the answer's last counts; it is
+    asked of the last event with a count and of those that end the answer.
     """
     parsed = ParsedStream(events=[], texts=[], ids=[])
-    counted, done = 0, False
+    counted, done, uncounted = 0, False, False
+    last_counted: Message | None = None
+    finals: list[Message] = []
     for at, line in data_lines:
-        data = _payload(line)
+        data = line if line[:1] == "{" else _payload(line)
         if data == _DONE:
             done = True
             break
@@ -52,19 +64,25 @@ def read_stream(data_lines: Sequence[tuple[float | Arrival, str]], content_of: C
             continue
         came = arrival(at)
         message = _message(data)
-        content = content_of(message) if isinstance(message, dict) else None
-        problem = message if isinstance(message, str) else content.problem if content else ""
-        if problem or content is None:
+        content = content_of(message) if not isinstance(message, str) else Content("", None, "error", None, {}, message)
+        if content.problem or isinstance(message, str):
             _append(parsed, StreamEvent(**came._asdict(), tokens=0, kind="error"), "", [])
-            parsed.failure, parsed.failure_message = "probe_failed", problem
+            parsed.failure, parsed.failure_message = "probe_failed", content.problem
             break
         event, counted = _event(came, content, counted)
-        if content.kind == "final" and any(e.uncounted for e in parsed.events):
-            event = event.model_copy(update={"tokens": 0, "without_id": 0})  # its total says nothing of when they came
+        uncounted = uncounted or event.uncounted
+        if content.kind == "final":
+            finals.append(message)
+            if uncounted:
+                event = event.model_copy(update={"tokens": 0, "without_id": 0})  # its total says nothing of when they came
+        if content.running is not None:
+            last_counted = message
         _append(parsed, event, content.text, content.ids or [])
-        parsed.final.update(content.final)
     _name_silent(parsed)
-    parsed.final = clean(parsed.final)
+    if last_counted is not None and not finals:  # it broke off; what it had counted is known
+        finals.append(last_counted)
+    for message in finals:
+        parsed.final.update(clean(final_of(message)))
     if not parsed.failure and not done and "stop_type" not in parsed.final:
         parsed.failure = "probe_failed"
         parsed.failure_message = f"the stream ended early: {len(parsed.events)} events and no final one"
@@ -94,7 +112,7 @@ def _message(data: str) -> dict[str, Any] | str:
 
 
 def _event(came: Arrival, content: Content, counted: int) -> tuple[StreamEvent, int]:
-    text, ids, kind, now, timings, _, _ = content
+    text, ids, kind, now, timings, _ = content
     n_ids = len(ids) if ids else 0
     grown = max(now - counted, 0) if now is not None else n_ids
     held = grown - n_ids
@@ -109,10 +127,10 @@ def _event(came: Arrival, content: Content, counted: int) -> tuple[StreamEvent, 
         without_id=without_id,
         uncounted=now is None and not ids and bool(text),
         kind=kind,
-        predicted_n=count(timings.get("predicted_n")),
-        predicted_ms=number(timings.get("predicted_ms")),
-        draft_n=count(timings.get("draft_n")),
-        draft_n_accepted=count(timings.get("draft_n_accepted")),
+        predicted_n=count(timings.get("predicted_n")) if timings else None,
+        predicted_ms=number(timings.get("predicted_ms")) if timings else None,
+        draft_n=count(timings.get("draft_n")) if timings else None,
+        draft_n_accepted=count(timings.get("draft_n_accepted")) if timings else None,
     )
     return event, max(counted + tokens, now or 0)
 
@@ -145,6 +163,8 @@ def _append(parsed: ParsedStream, event: StreamEvent, text: str, ids: list[int])
 
 def text_of(value: object) -> str:
     """Text as it can be written down: half a pair of surrogates is no character. Of a list of parts, their texts."""
+    if value is None:
+        return ""
     if isinstance(value, list):
         value = "".join(p["text"] for p in value if isinstance(p, dict) and isinstance(p.get("text"), str))
     if not isinstance(value, str):
