@@ -58,6 +58,7 @@ class Fault:
     name: str
     message: str
     where: str = ""
+    line: int | None = None  # of the text in YAML
 
     @property
     def href(self) -> str:
@@ -68,10 +69,11 @@ def faults_of(problems: Iterable[SpecProblem], sent: Sent) -> list[Fault]:
     """The problems beside the fields of the view that is open."""
     found = []
     for p in problems:
-        given = f" (given: {p.value})" if p.value and p.value.strip("'\"") not in p.message else ""
+        told = not p.value or (p.value[0] in "'\"" and p.value in p.message)
+        given = "" if told else f" (given: {p.value})"
         if sent.view == "yaml":
             where = " · ".join(w for w in (f"line {p.line}" if p.line else "", p.field) if w)
-            found.append(Fault("yaml", p.message + given, where))
+            found.append(Fault("yaml", p.message + given, where, p.line))
         else:
             name = place_of(p.field, sent.typed)
             found.append(Fault(name, p.message + given, words_of(name) or p.field))

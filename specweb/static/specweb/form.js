@@ -155,6 +155,12 @@
     clearTimeout(saveLater);
     saveLater = setTimeout(save, SAVE_AFTER_MS);
   });
+  function selectLine(area, number) {
+    const lines = area.value.split("\n");
+    const start = lines.slice(0, number - 1).join("\n").length + (number > 1 ? 1 : 0);
+    area.setSelectionRange(start, start + (lines[number - 1] || "").length);
+    area.scrollTop = (area.scrollHeight / lines.length) * Math.max(0, number - 5);
+  }
   // A link to a field inside something closed opens it first.
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.("a[href^='#f-']");
@@ -164,6 +170,7 @@
     for (let e = field.closest("details"); e; e = e.parentElement.closest("details")) e.open = true;
     field.focus();
     field.scrollIntoView({ block: "center" });
+    if (link.dataset.line) selectLine(field, Number(link.dataset.line));
   });
 
   dressArms();
