@@ -112,7 +112,8 @@ class _Loop:
         self._selector = selectors.DefaultSelector()
         self._flights: set[_Flight] = set()
         self._done: list[Exchange] = []
-        self._busy_s: list[float] = []  # how long each round kept the loop from its sockets
+        self._rounds_s: list[float] = []  # how long each kept the loop from its sockets
+        self._may_rest = True  # with the kernel's stamps it doesn't matter when the loop looks
         self._began_at = time.monotonic()
         self._arrivals = self._due_times()
         self._next_due: float | None = next(self._arrivals, None)
@@ -140,15 +141,15 @@ class _Loop:
                     self._step(key.data)
                 now = time.monotonic()
                 if ready:
-                    self._busy_s.append(now - woke_at)
+                    self._rounds_s.append(now - woke_at)
                 if now - self._looked_at > _LOOK_S:
                     self._look(now)
                 self._start_due(now)
-                if len(self._flights) >= _REST_FROM and ready:
+                if self._may_rest and ready and len(self._flights) >= _REST_FROM:
                     time.sleep(_REST_S)
         ended_at = time.monotonic()
         cpu_s = time.thread_time() - cpu_s
-        return _result(self._plan, self._done, self._began_at, cpu_s / max(ended_at - self._began_at, 1e-9))
+        return self._result(cpu_s / max(ended_at - self._began_at, 1e-9))
 
     def _patience(self) -> float:
         """How long the loop may sleep. It stops short of a request that is due, since a selector wakes late by up to a millisecond."""
@@ -235,6 +236,7 @@ class _Loop:
     def _ready_to_send(self, flight: _Flight) -> None:
         flight.connected_at = flight.sent_at = time.monotonic()
         flight.receiver = self._receiver_of(flight.sock)
+        self._may_rest = self._may_rest and flight.receiver.stamps == "kernel"
         flight.out = request_head(self._target, flight.path, len(flight.payload)) + flight.payload
         flight.state = _SENDING
 
@@ -280,6 +282,17 @@ class _Loop:
             elif self._stall_s is not None and now - (came[-1].read_at_s if came else flight.sent_at) > self._stall_s:
                 self._finish(flight, "stalled")
 
+    def _result(self, cpu_share: float) -> LoadResult:
+        exchanges = sorted(self._done, key=lambda e: e.sent_at)
+        span = window(self._plan, exchanges)
+        return LoadResult(
+            exchanges=exchanges,
+            health=health_of_reads(exchanges, span, cpu_share, self._rounds_s),
+            window=span,
+            began_at=self._began_at,
+            overloaded=overload(exchanges) if isinstance(self._plan, Open) else "",
+        )
+
 
 def _words(code: int) -> str:
     return os.strerror(code)
@@ -307,21 +320,6 @@ def request_head(target: Target, path: str, length: int) -> bytes:
     lines += [f"{name}: {value}" for name, value in target.headers.items()]
     lines += ["Content-Type: application/json", f"Content-Length: {length}", "Accept: text/event-stream", "Connection: close", "", ""]
     return "\r\n".join(lines).encode("latin-1")
-
-
-# --- what the whole run says ---
-
-
-def _result(plan: Plan, done: list[Exchange], began_at: float, cpu_share: float) -> LoadResult:
-    exchanges = sorted(done, key=lambda e: e.sent_at)
-    span = window(plan, exchanges)
-    return LoadResult(
-        exchanges=exchanges,
-        health=health_of_reads(exchanges, span, cpu_share),
-        window=span,
-        began_at=began_at,
-        overloaded=overload(exchanges) if isinstance(plan, Open) else "",
-    )
 
 
 def records_of(result: LoadResult, dialect: Any) -> list[tuple[StreamRecord, TextRecord]]:

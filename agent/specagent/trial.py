@@ -35,7 +35,7 @@ from speccore.workload import Item, Workload
 from . import __version__, evidence, launch, ready
 from .inventory import Host
 from .launch import Ended, Engine, Stopped
-from .probe import Probed, run_probe
+from .probe import Probed, health_of, run_probe
 from .runtimes import Runtime, engine_environment
 from .sampler import Sampler
 
@@ -288,6 +288,7 @@ class Attempt:
         outcome, error, ended_at = self._outcome, self._error, self._ended_at
         body = error.body() if error else None
         state = self._state
+        client = health_of([p for p in state.probed if not p.record.warmup])
         summary = records.AttemptSummary(
             attempt_id=self.id,
             job_id=self._job.offer.job_id,
@@ -301,6 +302,9 @@ class Attempt:
             ended_at=ended_at,
             phases=state.phases,
             leftover_pids=state.ended.left if state.ended else [],
+            client_late_events=client.n_queued,
+            client_events=client.n_events if client.stamps == "kernel" else 0,
+            client=client,
         )
         evidence.write_json(self._folder / records.ATTEMPT, summary)
         evidence.write_json(self._folder / records.MANIFEST, self._manifest())

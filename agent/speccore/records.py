@@ -81,11 +81,12 @@ class ClientHealth(Peer):
     """How the client itself did while it measured; a client that is the bottleneck measures itself."""
 
     n_events: int = 0
-    n_late: int = 0  # read more than 1 ms after they had arrived
-    n_queued: int = 0  # whose arrival is an upper bound
+    n_late: int = 0  # read more than 1 ms after they had arrived; the kernel's stamp is a figure all the same
+    n_queued: int = 0  # read so late that the kernel had joined them to later ones: their arrival is an upper bound
     lag_ms_p50: float | None = None  # from the kernel's stamp to the read
     lag_ms_p99: float | None = None
     lag_ms_max: float | None = None
+    round_ms_p99: float | None = None  # how long one round over its sockets kept the client from looking again
     cpu_share: float | None = None  # of one core, of the measuring thread
     observed_concurrency: float | None = None  # mean number of requests in flight in the window
     stamps: Literal["kernel", "user"] = "user"
@@ -169,7 +170,7 @@ class AttemptSummary(Peer):
     started_at: datetime
     ended_at: datetime
     phases: list[tuple[str, float]]  # (phase, second at which it began)
-    client_late_events: int = 0  # events that the client read late by more than 1 ms, where it can tell
-    client_events: int = 0
+    client_late_events: int = 0  # events read so late that their arrival is only a bound: ClientHealth.n_queued
+    client_events: int = 0  # 0 where the client can't tell: it had no stamps of the kernel
     client: ClientHealth | None = None
     leftover_pids: list[int] = []

@@ -79,8 +79,8 @@ def read_stream(
             last_counted = message
         _append(parsed, event, content.text, content.ids or [])
     _name_silent(parsed)
-    if last_counted is not None and not finals:  # it broke off; what it had counted is known
-        finals.append(last_counted)
+    if last_counted is not None and all(message is not last_counted for message in finals):
+        finals.insert(0, last_counted)  # the end itself bears no count
     for message in finals:
         parsed.final.update(clean(final_of(message)))
     if not parsed.failure and not done and "stop_type" not in parsed.final:
