@@ -150,7 +150,7 @@ def _probes(
         if counts.speculation_reported is not None:
             types = (types or set()) | set(counts.reported_types)
         counted.append((record, counts))
-        probes.append(_probe(record, line, counts, _item(spec, workloads, record), texts.get(record.probe), mode))
+        probes.append(measure_probe(record, line, counts, _item(spec, workloads, record), texts.get(record.probe), mode))
     return probes, types, _together(module, scraped, counted)
 
 
@@ -217,7 +217,10 @@ def _logged(requests: list[LogRequest], records: Sequence[StreamRecord]) -> dict
     return {record.probe: request for request, record in zip(requests, answered, strict=True)}
 
 
-def _probe(record: StreamRecord, line: int, counts: ProbeCounts, item: Item | None, text: TextRecord | None, mode: str) -> ProbeMeasurement:
+def measure_probe(
+    record: StreamRecord, line: int, counts: ProbeCounts, item: Item | None, text: TextRecord | None, mode: str
+) -> ProbeMeasurement:
+    """One request's numbers. ``line`` is the record's in its file; ``mode`` '' where nobody said what the server does."""
     failure, message = _failure(record, counts, mode)
     times = possible(probe_times(record, line), value_of(counts.prompt_ms), value_of(counts.counters.eval_ms))
     passed, note = _check(item, text, counts.finish_reason) if not failure else (None, "not judged: the request failed")
