@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from speccore.protocol import JobPlan
 from speccore.spec import ExperimentSpec
 
 from tests.core import made
-from tests.core.recordings import evidence, spec_of
+from tests.core.recordings import evidence as made_evidence
+from tests.core.recordings import spec_of
 
 Files = dict[str, bytes]
 Removal = Callable[[Files], None]
@@ -29,6 +31,16 @@ LV4 = "b10434-draft4-lv4"
 WORKLOAD = made.workload("w", n=6).model_copy(
     update={"items": [i.model_copy(update={"id": f"i{n}"}) for n, i in enumerate(made.workload("w", n=6).items)]}
 )
+
+
+@cache
+def _whole(case: str, requests: tuple[int, ...], arm: str) -> Files:
+    return made_evidence(case, list(requests), arm)
+
+
+def evidence(case: str, requests: list[int], arm: str) -> Files:
+    """A copy of the attempt's files, to be taken from."""
+    return dict(_whole(case, tuple(requests), arm))
 
 
 def measured(files: Files, **arm: Any) -> AttemptMeasurement:
