@@ -84,8 +84,8 @@ _STAMP = struct.Struct("@ll")
 _CONTROL_BYTES = socket.CMSG_SPACE(3 * _STAMP.size) if hasattr(socket, "CMSG_SPACE") else 0
 #: Of ``struct tcp_info`` (linux/tcp.h): bytes received so far at 128, segments with data so far at 152.
 _INFO, _INFO_AT, _INFO_BYTES = struct.Struct("=Q16xI"), 128, 156
-#: Acknowledge now what is unacknowledged, and hold the next ones back.
-_ACK_NOW_THEN_LATER = 2
+#: With a small buffer the kernel acknowledges a burst when it is read and not in its middle. It holds a hundred events and more.
+_BUFFER_BYTES = 1 << 15
 #: A batch beyond this is read at once: the reader is behind, and reading event by event would put it further behind.
 _MOST_APART_BYTES = 1 << 16
 _EVENT_END = re.compile(rb"\n\r?\n|\r\r")
@@ -103,9 +103,12 @@ class KernelReceiver:
         self._unstamped = False
         self.error = ""
         sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _RX_SOFTWARE | _SOFTWARE)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
         if len(self._info()) < _INFO_BYTES:
             raise OSError("the kernel doesn't count segments")
+        self._is_local = sock.getpeername()[0] in ("127.0.0.1", "::1")
+        if self._is_local:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
 
     @property
     def stamps(self) -> Stamps:
@@ -134,7 +137,9 @@ class KernelReceiver:
                 self._taken += len(data)
                 self._keep([(self._stamp_ns(control), time.monotonic(), data)])
             self._n_segments, self._looked_at = n_segments, looked_at
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, _ACK_NOW_THEN_LATER)
+            if self._is_local:  # acknowledge now (a sender may wait for it before it sends on), and hold the next one back
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
         except BlockingIOError:
             return True
         except OSError as error:
