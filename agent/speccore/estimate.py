@@ -5,13 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .protocol import JobPlan
-from .spec import ExperimentSpec
+from .protocol import JobPlan, TrialPlan
+from .spec import BASELINE_MODE, ExperimentSpec
+
+#: From so many earlier trials on, their extremes are left out; with fewer, the range is made wider than they were.
+ENOUGH = 8
+WIDER = 1.3
+#: A mode that the host never ran, measured by the others that it did: speculation may help or hurt.
+OTHER_MODE = (0.4, 2.0)
+
+#: Bytes a second that a decode step reads weights at, slowest and fastest of what people measure with.
+_CPU_BANDWIDTH = (8e9, 80e9)
+_GPU_BANDWIDTH = (150e9, 4e12)
+#: Seconds of a step beside reading weights; seconds of a start and of a stop with what stands between them.
+_STEP_S = (0.001, 0.008)
+_START_S = (0.5, 4.0)
+_REST_S = (0.5, 3.0)
+_DISK = (0.3e9, 5e9)
+#: A file over this may be a mixture of experts, of which a step reads a part.
+_MAYBE_EXPERTS = 4e9
+_LEAST_PART = 0.1
+#: Answers may end before their limit.
+_SHORTEST_ANSWER = 0.5
+
+Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class TrialCost:
-    """What one earlier trial took, in seconds: ``token_s`` for each token of its requests, ``rest_s`` beside start and requests."""
+    """What one earlier trial took, in seconds. ``token_s`` is for each token that its requests were allowed to bring."""
 
     mode: str
     start_s: float
@@ -27,4 +49,63 @@ class Minutes:
 
 
 def job_minutes(spec: ExperimentSpec, plan: JobPlan, *, model_bytes: int, on_gpu: bool, earlier: Sequence[TrialCost] = ()) -> Minutes:
-    raise NotImplementedError
+    """All trials of a plan one after another, none of them repeated. ``model_bytes`` is the size of the target's file.
+
+    ``earlier`` are trials of the same target on the same host.
+    """
+    modes = {a.name: a.mode for a in spec.arms}
+    seconds = {mode: _of_mode(mode, model_bytes, on_gpu, earlier) for mode in set(modes.values())}
+    low = high = 0.0
+    for trial in plan.trials:
+        start, token, rest = seconds[modes[trial.arm]]
+        alone, together = _tokens(spec, trial)
+        low += start[0] + token[0] * together + rest[0]
+        high += start[1] + token[1] * alone + rest[1]
+    return Minutes(low / 60, high / 60, _basis(set(modes.values()), model_bytes, on_gpu, earlier))
+
+
+def _tokens(spec: ExperimentSpec, trial: TrialPlan) -> tuple[float, float]:
+    """Tokens that a trial's requests may bring: one after another, and as steps shared by those that run at once."""
+    points = {p.key: p for p in spec.points}
+    asked = [points[key] for key in (*(w.point for w in trial.warmup), *(p.point for p in trial.probes))]
+    return sum(p.max_tokens for p in asked), sum(p.max_tokens / p.concurrency for p in asked)
+
+
+def _of_mode(mode: str, model_bytes: int, on_gpu: bool, earlier: Sequence[TrialCost]) -> tuple[Range, Range, Range]:
+    """Seconds of a start, of a token and of the rest of a trial."""
+    own = [c for c in earlier if c.mode == mode]
+    if own:
+        return _range([c.start_s for c in own]), _range([c.token_s for c in own]), _range([c.rest_s for c in own])
+    if earlier:
+        token = _range([c.token_s for c in earlier])
+        start, rest = _range([c.start_s for c in earlier]), _range([c.rest_s for c in earlier])
+        return (start[0], start[1] * OTHER_MODE[1]), (token[0] * OTHER_MODE[0], token[1] * OTHER_MODE[1]), rest
+    return _guess(mode, model_bytes, on_gpu)
+
+
+def _range(values: Sequence[float]) -> Range:
+    ordered = sorted(values)
+    if len(ordered) >= ENOUGH:
+        spared = len(ordered) // 10
+        return ordered[spared], ordered[len(ordered) - 1 - spared]
+    return ordered[0] / WIDER, ordered[-1] * WIDER
+
+
+def _guess(mode: str, model_bytes: int, on_gpu: bool) -> tuple[Range, Range, Range]:
+    slow, fast = _GPU_BANDWIDTH if on_gpu else _CPU_BANDWIDTH
+    part = _LEAST_PART if model_bytes > _MAYBE_EXPERTS else 1.0
+    token = (model_bytes * part / fast + _STEP_S[0]) * _SHORTEST_ANSWER, model_bytes / slow + _STEP_S[1]
+    if mode != BASELINE_MODE:
+        token = token[0] * OTHER_MODE[0], token[1] * OTHER_MODE[1]
+    start = _START_S[0] + model_bytes / _DISK[1], _START_S[1] + model_bytes / _DISK[0]
+    return start, token, _REST_S
+
+
+def _basis(modes: set[str], model_bytes: int, on_gpu: bool, earlier: Sequence[TrialCost]) -> str:
+    if not earlier:
+        size = f"{model_bytes / 2**30:.3g} GiB" if model_bytes >= 2**30 else f"{model_bytes / 2**20:.3g} MiB"
+        return f"a guess from the model's size ({size}) and {'a GPU' if on_gpu else 'a CPU'}: this host has not run it yet"
+    new = sorted(modes - {c.mode for c in earlier})
+    used = [c for c in earlier if c.mode in modes] or list(earlier)
+    words = f"from {len(used)} earlier trial{'' if len(used) == 1 else 's'} of this model on this host"
+    return words + (f"; {', '.join(new)}: a guess by the other modes" if new else "")

@@ -62,7 +62,7 @@ def check_yaml(text: bytes, team: Team) -> Checked:
 
 def resolve(spec: ExperimentSpec, team: Team) -> Resolved:
     """Finds what a spec names among what its team has, and tells every thing that can't be (4 statements)."""
-    workloads, missing = _workloads(spec, team)
+    workloads, missing = workloads_of(spec, team)
     contents = {name: w.parsed for name, w in workloads.items()}
     hosts = list(Host.objects.filter(team=team, revoked_at=None).select_related("inventory").order_by("name"))
     jobs, unplaced = _jobs(spec.placement, hosts)
@@ -92,7 +92,7 @@ def _of_error(body: ErrorBody, field: str = "") -> SpecProblem:
     )
 
 
-def _workloads(spec: ExperimentSpec, team: Team) -> tuple[dict[str, Workload], list[SpecProblem]]:
+def workloads_of(spec: ExperimentSpec, team: Team) -> tuple[dict[str, Workload], list[SpecProblem]]:
     """The workload behind each name that the points use: ``name@version``, or the newest of a bare name; a team's own first."""
     known = sorted(Workload.objects.of_team(team).defer("content"), key=lambda w: (w.name, -w.version, w.team_id is None))
     names = list(dict.fromkeys([*(w.name for w in known), *map(str, known)]))

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Count, Q
-from speccore.jobstate import HELD, JobState
+from speccore.jobstate import JobState
 from speccore.plan import plan_job
 from speccore.protocol import JobPlan
 from speccore.spec import ExperimentSpec
 
-from specweb.experiments.models import Experiment, Host, Job, Model, Runtime
+from specweb.experiments.models import Experiment, Job, Model, Runtime
 
 from .jobs import move_job
-from .placement import Fit, NoFit, fit, has_labels, labels_in_words
+from .placement import Fit, NoFit, Offer, able, fit, has_labels, hosts_of, labels_in_words
 
 BY = "dispatcher"
-
-
-@dataclass
-class Offer:
-    """A host in question, with what it can do for the experiment."""
-
-    host: Host
-    n_jobs: int  # that it has queued or holds
-    online: bool
-    answer: Fit | NoFit
 
 
 def dispatch_waiting(now: datetime, *, online_within: timedelta, on_queued: Callable[[Job, JobPlan], None]) -> list[Job]:
@@ -43,7 +31,7 @@ def dispatch_waiting(now: datetime, *, online_within: timedelta, on_queued: Call
     for job in waiting:
         spec = job.experiment.parsed_spec
         offers = _offers(job, spec, now - online_within)
-        best = _best(offers)
+        best = next(iter(able(offers)), None)
         if best is None:
             _explain(job, spec, offers)
         elif _queue(job, spec, best, now, on_queued):
@@ -58,27 +46,21 @@ def plan_of(experiment: Experiment, spec: ExperimentSpec) -> JobPlan:
 
 
 def _offers(job: Job, spec: ExperimentSpec, seen_since: datetime) -> list[Offer]:
-    hosts = Host.objects.filter(team_id=job.experiment.team_id, revoked_at=None).select_related("inventory")
+    hosts = hosts_of(job.experiment.team_id)
     if job.wanted_host_id:
         hosts = hosts.filter(pk=job.wanted_host_id)
     else:
         # A job that was retried no longer takes a host's place: its retry may run there again.
         siblings = Job.objects.filter(experiment_id=job.experiment_id, retry=None).exclude(pk=job.pk).exclude(host=None)
         hosts = hosts.exclude(pk__in=siblings.values("host_id"))
-    busy = [JobState.QUEUED.value, *(s.value for s in HELD)]
     offers = []
-    for host in hosts.annotate(n_jobs=Count("jobs", filter=Q(jobs__state__in=busy))).order_by("name"):
+    for host in hosts:
         if not job.wanted_host_id and not has_labels(host, spec.placement.labels):
             continue
         online = host.last_seen_at is not None and host.last_seen_at >= seen_since and not host.takes_no_jobs
         answer = fit(spec, host.inventory.parsed) if host.inventory else NoFit("has not said yet what it offers")
         offers.append(Offer(host, host.n_jobs, online, answer))
     return offers
-
-
-def _best(offers: list[Offer]) -> Offer | None:
-    able = [o for o in offers if o.online and isinstance(o.answer, Fit)]
-    return min(able, key=lambda o: (o.n_jobs, o.host.name), default=None)
 
 
 def _explain(job: Job, spec: ExperimentSpec, offers: list[Offer]) -> None:

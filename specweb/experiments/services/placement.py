@@ -1,13 +1,16 @@
-"""Which of a host's engine builds and models fit an experiment, and the launch command of each arm there. Pure."""
+"""Which of a host's engine builds and models fit an experiment, the launch command of each arm there, and which host is taken first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from django.db import models
 from speccore import engines
+from speccore.engines import Bindings
 from speccore.errors import ErrorBody
 from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
+from speccore.jobstate import HELD, JobState
 from speccore.spec import ExperimentSpec, RuntimeSelector
 
 from specweb.experiments.models import Host
@@ -35,24 +38,47 @@ class NoFit:
     refusals: tuple[ErrorBody, ...] = ()
 
 
+@dataclass
+class Offer:
+    """A host in question, with what it can do for the experiment."""
+
+    host: Host
+    n_jobs: int  # that it has queued or holds
+    online: bool  # and takes jobs
+    answer: Fit | NoFit
+
+
+def able(offers: Iterable[Offer]) -> list[Offer]:
+    """The hosts that can take a job now, in the order in which they get one: the idlest first."""
+    found = [o for o in offers if o.online and isinstance(o.answer, Fit)]
+    return sorted(found, key=lambda o: (o.n_jobs, o.host.name))
+
+
+def hosts_of(team_id: int) -> models.QuerySet[Host]:
+    """A team's hosts with what they offer, each with ``n_jobs`` that it has queued or holds."""
+    busy = [JobState.QUEUED.value, *(s.value for s in HELD)]
+    found = Host.objects.filter(team_id=team_id, revoked_at=None).select_related("inventory").order_by("name")
+    return found.annotate(n_jobs=models.Count("jobs", filter=models.Q(jobs__state__in=busy)))
+
+
 def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
     """The first engine build of the host that can run every arm, with the models that the arms need."""
     wanted = {spec.target.model, *(a.draft_model for a in spec.arms if a.draft_model)}
-    models = {name: find_model(name, inventory.models) for name in wanted}
-    if missing := sorted(name for name, model in models.items() if model is None):
+    found = {name: find_model(name, inventory.models) for name in wanted}
+    if missing := sorted(name for name, model in found.items() if model is None):
         return NoFit(f"has no model {', '.join(repr(m) for m in missing)}")
     runtimes = [r for r in inventory.runtimes if selects(spec.runtime, r)]
     if not runtimes:
         return NoFit(f"has no engine build that is {describe(spec.runtime)}")
     refused: NoFit | None = None
     for runtime in runtimes:
-        commands, refusals = _render_all(spec, inventory, runtime)
+        commands, refusals = _render_all(spec, inventory, runtime, dict.fromkeys((a.name for a in spec.arms), engines.SYMBOLIC))
         if not refusals:
-            drafts = {a.name: m.manifest_hash for a in spec.arms if a.draft_model and (m := models[a.draft_model])}
-            target = models[spec.target.model]
+            drafts = {a.name: m.manifest_hash for a in spec.arms if a.draft_model and (m := found[a.draft_model])}
+            target = found[spec.target.model]
             assert target is not None
             return Fit(runtime.manifest_hash, target.manifest_hash, drafts, commands, [d.uuid for d in inventory.devices])
-        words = f"can't run it: {_in_short([r.message for r in refusals])}"
+        words = f"can't run it: {_in_short(list(dict.fromkeys(r.message for r in refusals)))}"
         refused = refused or NoFit(words, runtime.manifest_hash, tuple(refusals))
     assert refused is not None
     return refused
@@ -99,7 +125,25 @@ def _same_commit(one: str, other: str) -> bool:
     return one.startswith(other) or other.startswith(one)
 
 
-def _render_all(spec: ExperimentSpec, inventory: HostInventory, runtime: RuntimeInfo) -> tuple[dict[str, list[str]], list[ErrorBody]]:
+def real_commands(spec: ExperimentSpec, inventory: HostInventory, found: Fit) -> dict[str, list[str]]:
+    """The commands of a fit with the paths that the host has; the port, which is drawn at each start, stays ``{port}``."""
+    runtime = next(r for r in inventory.runtimes if r.manifest_hash == found.runtime_hash)
+    paths = {m.manifest_hash: m.path for m in inventory.models}
+    bound = {
+        a.name: Bindings(
+            executable=runtime.executable,
+            target=paths[found.target_hash],
+            draft=paths[found.draft_hashes[a.name]] if a.name in found.draft_hashes else "",
+            port="{port}",
+        )
+        for a in spec.arms
+    }
+    return _render_all(spec, inventory, runtime, bound)[0]
+
+
+def _render_all(
+    spec: ExperimentSpec, inventory: HostInventory, runtime: RuntimeInfo, bindings: Mapping[str, Bindings]
+) -> tuple[dict[str, list[str]], list[ErrorBody]]:
     engine = engines.engine(runtime.engine)
     commands: dict[str, list[str]] = {}
     refusals: list[ErrorBody] = []
@@ -108,7 +152,7 @@ def _render_all(spec: ExperimentSpec, inventory: HostInventory, runtime: Runtime
             spec.engine,
             arm,
             runtime.capabilities,
-            engines.SYMBOLIC,
+            bindings[arm.name],
             allowed_flags=inventory.allowed_flags,
             threads=spec.engine.threads or inventory.default_threads(),
         )

@@ -1,0 +1,128 @@
+"""What a good colleague would say of an experiment before it runs: nothing here refuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from .integrity import FEW_PROMPTS
+from .inventory import HostInventory, ModelInfo
+from .spec import BASELINE_MODE, Arm, ExperimentSpec, SpecProblem
+from .stats import MIN_BLOCKS
+from .workload import Workload
+
+CAUTION = "caution"
+#: Below it intervals are wide; below MIN_BLOCKS nothing is said of speed.
+USUAL_BLOCKS = 5
+#: Lookup and draft lengths that llama-server takes unless told otherwise, by mode.
+_NGRAM_DEFAULTS = {"ngram-simple": (12, 48), "ngram-map-k": (12, 48), "ngram-map-k4v": (12, 48), "ngram-mod": (24, 64)}
+_SHORT_ANSWER = 128
+
+
+@dataclass(frozen=True)
+class Place:
+    """A host that the experiment would go to, with the models that it has there."""
+
+    name: str
+    inventory: HostInventory
+    target: ModelInfo
+    drafts: Mapping[str, ModelInfo]  # arm: its helper model
+
+
+def cautions(spec: ExperimentSpec, workloads: Mapping[str, Workload], places: Iterable[Place] = ()) -> list[SpecProblem]:
+    """``workloads`` are keyed as the points name them. Each caution names its field, so that a form can put it there."""
+    found = [*_of_blocks(spec), *_of_points(spec, workloads), *_of_arms(spec), *_of_engine(spec)]
+    for place in places:
+        found += _of_place(spec, place)
+    return found
+
+
+def caution(field: str, message: str) -> SpecProblem:
+    return SpecProblem(field=field, message=message, code=CAUTION)
+
+
+def _of_blocks(spec: ExperimentSpec) -> Iterator[SpecProblem]:
+    n = spec.blocks
+    if n < MIN_BLOCKS:
+        yield caution("blocks", f"with {n} of them nothing will be said about speed: that needs {MIN_BLOCKS}, and {USUAL_BLOCKS} are usual")
+    elif n < USUAL_BLOCKS:
+        yield caution("blocks", f"with {n} of them the intervals are wide: {USUAL_BLOCKS} are usual")
+
+
+def _of_points(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterator[SpecProblem]:
+    for i, point in enumerate(spec.points):
+        workload = workloads.get(point.workload)
+        there = len(workload.items) if workload else 0
+        n = min(there, spec.blocks * point.probes)
+        if workload and n < FEW_PROMPTS:
+            more = "take more blocks or probes" if there >= FEW_PROMPTS else f"{workload.ref} has no more than {there}"
+            words = f"{n} different prompt{'' if n == 1 else 's'} will be asked, so the answer holds for these only; {FEW_PROMPTS} are needed for the kind of work: {more}"
+            yield caution(f"points.{i}.probes" if there >= FEW_PROMPTS else f"points.{i}.workload", words)
+
+
+def _of_arms(spec: ExperimentSpec) -> Iterator[SpecProblem]:
+    shortest = min(p.max_tokens for p in spec.points)
+    for i, arm in enumerate(spec.arms):
+        if arm.draft_limit is not None and arm.draft_limit >= shortest:
+            words = (
+                f"drafts of {arm.draft_limit} tokens are as long as an answer of at most {shortest}: what is drafted beyond its end is lost"
+            )
+            yield caution(f"arms.{i}.draft_limit", words)
+        yield from _of_ngram(i, arm, max(p.max_tokens for p in spec.points))
+
+
+def _of_ngram(i: int, arm: Arm, longest: int) -> Iterator[SpecProblem]:
+    if arm.mode in _NGRAM_DEFAULTS and arm.ngram_size is None and longest <= _SHORT_ANSWER:
+        looked_up, drafted = _NGRAM_DEFAULTS[arm.mode]
+        words = f"unset, the engine looks for {looked_up} equal tokens and drafts {drafted}: answers of {longest} tokens seldom repeat that much; try 4"
+        yield caution(f"arms.{i}.ngram_size", words)
+
+
+def _of_engine(spec: ExperimentSpec) -> Iterator[SpecProblem]:
+    if spec.engine.prefix_cache:
+        words = (
+            "prompts that begin alike are then not read again: a probe that hits the cache is no cold one, and its trial is called invalid"
+        )
+        yield caution("engine.prefix_cache", words)
+
+
+def _of_place(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
+    offered = place.inventory
+    if spec.engine.threads is not None and spec.engine.threads >= offered.n_cores and offered.devices[0].kind == "cpu":
+        words = (
+            f"{spec.engine.threads} threads leave no core of {place.name} ({offered.n_cores}) to the client that measures: leave one free"
+        )
+        yield caution("engine.threads", words)
+    for field, model in [("engine.context", place.target), *(("engine.context", m) for m in place.drafts.values())]:
+        if model.context_length is not None and spec.engine.context > model.context_length:
+            words = f"{model.alias} on {place.name} was trained for {model.context_length:,} tokens: the engine may give a slot no more than that"
+            yield caution(field, words)
+            break
+    yield from _of_memory(spec, place)
+    for i, arm in enumerate(spec.arms):
+        if arm.mode == "mtp" and not arm.draft_model and place.target.n_layers is not None and not place.target.has_mtp:
+            words = f"{place.target.alias} on {place.name} has no head for mtp: take a model file that has one, or another mode"
+            yield caution(f"arms.{i}.mode", words)
+        draft = place.drafts.get(arm.name)
+        if draft and draft.vocab_size and place.target.vocab_size and draft.vocab_size != place.target.vocab_size:
+            words = f"{draft.alias} knows {draft.vocab_size:,} tokens, {place.target.alias} {place.target.vocab_size:,}: a helper needs the target's vocabulary"
+            yield caution(f"arms.{i}.draft_model", words)
+
+
+def _of_memory(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
+    """Files alone against memory; what KV cache and buffers take comes on top."""
+    device = place.inventory.devices[0]
+    room = sum(d.memory_bytes for d in place.inventory.devices) if device.kind == "gpu" else place.inventory.memory_bytes
+    what = "its GPU memory" if device.kind == "gpu" else "its memory"
+    if place.target.size_bytes > room:
+        yield caution("target.model", f"{place.target.alias} has {_gib(place.target.size_bytes)}, {what} on {place.name} {_gib(room)}")
+        return
+    for i, arm in enumerate(spec.arms):
+        draft = place.drafts.get(arm.name)
+        if arm.mode != BASELINE_MODE and draft and place.target.size_bytes + draft.size_bytes > room:
+            both = _gib(place.target.size_bytes + draft.size_bytes)
+            yield caution(f"arms.{i}.draft_model", f"target and helper have {both} together, {what} on {place.name} {_gib(room)}")
+
+
+def _gib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.3g} GiB"
