@@ -6,42 +6,16 @@ import argparse
 import json
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from .peers import CACHE, CLIENTS, DRIVERS, WITH_TOKENIZERS, Call, Client, NotThere, apart_cpu_s
 from .running import ClientFailed, Usage, replay, run
 from .scenarios import Scenario, scenarios
 from .scoring import Score, cpu_per_1k_tokens, score
+from .table import HEAD, Run, line, markdown
 
 TIMEOUT_S = 120.0
-
-
-@dataclass(frozen=True)
-class Run:
-    """One line of the result."""
-
-    client: str
-    version: str
-    scenario: Scenario
-    cpu_s_per_1k_tokens: float
-    whole_cpu_s: float  # start-up and report included
-    score: Score
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "client": self.client,
-            "version": self.version,
-            "streams": self.scenario.streams,
-            "tokens_per_event": self.scenario.tokens_per_event,
-            "cpu_s_per_1k_tokens": self.cpu_s_per_1k_tokens,
-            "ttft_error_ms_p99": self.score.ttft_error_ms_p99,
-            "chunk_error_ms_p99": self.score.chunk_error_ms_p99,
-            "marked_share": self.score.marked_share,
-            "tokens_counted": self.score.tokens_counted,
-            "tokens_true": self.score.tokens_true,
-        }
 
 
 def tokenizer() -> Path | None:
@@ -91,31 +65,6 @@ def bench(client: Client, wanted: list[Scenario], folder: Path, made: Path | Non
     return runs
 
 
-HEAD = (
-    f"{'client':18}{'scenario':44}{'CPU s/1k tok':>13}{'TTFT err p50/p99 ms':>21}{'chunk err p50/p99 ms':>22}"
-    f"{'marked':>8}{'tokens':>10}{'count':>9}{'sender p99 ms':>15}"
-)
-
-
-def line(run: Run) -> str:
-    s = run.score
-    off = "–" if s.tokens_counted is None else f"{100 * (s.tokens_counted / s.tokens_true - 1):+.1f} %" if s.tokens_true else "–"
-    marked = "–" if s.marked_share is None else f"{100 * s.marked_share:.2f} %"
-    return (
-        f"{run.client:18}{run.scenario.name:44}{run.cpu_s_per_1k_tokens:13.4f}"
-        f"{_two(s.ttft_error_ms_p50, s.ttft_error_ms_p99):>21}{_two(s.chunk_error_ms_p50, s.chunk_error_ms_p99):>22}"
-        f"{marked:>8}{s.tokens_true:10}{off:>9}{_number(s.sender_late_ms_p99):>15}"
-    )
-
-
-def _two(a: float | None, b: float | None) -> str:
-    return f"{_number(a)} / {_number(b)}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.probe", description=__doc__)
     names = [c.name for c in CLIENTS]
@@ -125,6 +74,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="length of a stream at the rate")
     parser.add_argument("--full-speed-tokens", type=int, default=40_000)
     parser.add_argument("--out", type=Path, help="JSON file")
+    parser.add_argument("--markdown", type=Path, help="file for the table as it stands in docs/measurement.md")
     parser.add_argument("--details", type=Path, help="JSON file with everything that is known of each run")
     args = parser.parse_args()
     chosen = [n.strip() for n in args.clients.split(",") if n.strip()] or names
@@ -149,6 +99,8 @@ def main() -> None:
                 print(f"{client.name}: not there: {error}", flush=True)
     if args.out:
         args.out.write_text(json.dumps({"runs": [r.as_json() for r in runs]}, indent=1))
+    if args.markdown:
+        args.markdown.write_text(markdown(runs))
     if args.details:
         args.details.write_text(json.dumps([asdict(r) for r in runs], indent=1))
     sys.exit(0 if runs else 1)

@@ -82,7 +82,13 @@ class Client(Protocol):
 def driven(call: Call) -> list[Request]:
     """What one of our drivers wrote."""
     return [
-        Request(r["start"], r["ttft_s"], [(n, at) for n, at in r["chunks"]], r["tokens"], frozenset(r["marked"]))
+        Request(
+            r["start"],
+            r["ttft_s"],
+            [(n, at) for n, at in r["chunks"]],
+            r["tokens"],
+            None if r["marked"] is None else frozenset(r["marked"]),
+        )
         for r in json.loads(call.out.read_text().splitlines()[0])
     ]
 

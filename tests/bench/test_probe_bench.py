@@ -29,6 +29,7 @@ def test_errors_are_against_the_senders_stamps() -> None:
     assert got.ttft_error_ms_p99 == pytest.approx(0.0, abs=1e-9)
     assert got.chunk_error_ms_p99 == pytest.approx(0.0, abs=1e-9)
     assert (got.tokens_counted, got.tokens_true) == (3, 3)
+    assert got.tokens_per_s == pytest.approx(3 / 0.043)
     # 5 ms late from the start on: the TTFT is wrong, the times from the first chunk are not
     late = Request(0.0, 0.107, [(0, 0.107), (1, 0.126), (2, 0.150)], 3)
     got = score([late], [ANSWER])
@@ -46,6 +47,7 @@ def test_marked_chunks_are_counted_and_left_out() -> None:
     got = score([request], [ANSWER])
     assert got.marked_share == pytest.approx(1 / 3)
     assert got.chunk_error_ms_p99 == pytest.approx(0.0, abs=1e-9)
+    assert score([Request(0.0, 0.102, [(0, 0.102)], 3)], [ANSWER]).marked_share is None  # one that never marks
     first = score([Request(0.0, 0.2, [(0, 0.2), (1, 0.219)], 3, frozenset({0}))], [ANSWER])
     assert first.ttft_error_ms_p99 is None
     assert first.chunk_error_ms_p99 is None  # times from a first chunk that is uncertain are uncertain too
@@ -151,13 +153,14 @@ def test_preparations_of_a_client_are_no_answers(tmp_path: Path) -> None:
 
 
 def test_a_tiny_run_of_the_whole(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
+    out, table = tmp_path / "out.json", tmp_path / "table.md"
     argv = [sys.executable, "-m", "bench.probe", "--clients", "specweb,bare reader", "--streams", "32,1", "--per-event", "1"]
-    argv += ["--seconds", "1.2", "--full-speed-tokens", "2000", "--out", str(out)]
+    argv += ["--seconds", "1.2", "--full-speed-tokens", "2000", "--out", str(out), "--markdown", str(table)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     runs = json.loads(out.read_text())["runs"]
     assert [(r["client"], r["streams"]) for r in runs] == [(c, n) for c in ("specweb", "bare reader") for n in (1, 32)]
+    assert table.read_text().count("exact") == 4
     for r in runs:
         assert set(r) == {
             *("client", "version", "streams", "tokens_per_event", "cpu_s_per_1k_tokens", "ttft_error_ms_p99"),
@@ -165,6 +168,7 @@ def test_a_tiny_run_of_the_whole(tmp_path: Path) -> None:
         }
         assert r["tokens_counted"] == r["tokens_true"] == (2000 if r["streams"] == 1 else 32 * 40)
         assert r["version"]
+        assert (r["marked_share"] is None) == (r["client"] == "bare reader")
     (ours,) = [r for r in runs if r["client"] == "specweb" and r["streams"] == 32]
     assert ours["ttft_error_ms_p99"] < 1  # kernel stamps: a busy machine does not move them
 
@@ -182,6 +186,6 @@ def test_what_a_driver_hands_over_is_not_the_clients_work(tmp_path: Path) -> Non
     )
     subprocess.run([sys.executable, "-c", code, str(ROOT / "bench" / "probe" / "drivers"), str(call.out)], check=True)
     assert 0.3 <= apart_cpu_s(call) < 1
-    assert driven(call) == [Request(1, 0.1, [(0, 0.1)], 1)]
+    assert driven(call) == [Request(1, 0.1, [(0, 0.1)], 1, frozenset())]
     shutil.copyfile(EXPORTS / "servebench-1.1.json", call.out)
     assert apart_cpu_s(call) == 0.0

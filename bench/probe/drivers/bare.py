@@ -31,7 +31,7 @@ async def ask(i: int) -> dict[str, object]:
         elif line.startswith(b"data: [DONE]") or not line:
             break
     writer.close()
-    return {"start": start, "ttft_s": arrivals[0], "chunks": list(enumerate(arrivals)), "tokens": tokens, "marked": []}
+    return {"start": start, "ttft_s": arrivals[0], "chunks": list(enumerate(arrivals)), "tokens": tokens, "marked": None}
 
 
 async def main() -> None:

@@ -27,7 +27,7 @@ def told() -> list[dict[str, Any]]:
         chunks = [(n, times[end] - r.start_ts) for n, end in enumerate(ends)]
         ttft = None if r.first_token_ts is None else r.first_token_ts - r.start_ts
         tokens = None if r.error else r.total_tokens
-        requests.append({"start": r.start_ts, "ttft_s": ttft, "chunks": chunks, "tokens": tokens, "marked": []})
+        requests.append({"start": r.start_ts, "ttft_s": ttft, "chunks": chunks, "tokens": tokens, "marked": None})
     return requests
 
 

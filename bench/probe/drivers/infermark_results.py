@@ -20,7 +20,7 @@ def told(results: list[Any]) -> list[dict[str, Any]]:
                 at += gap
                 chunks.append((n, at))
         # it makes its requests in this order, and doesn't keep when
-        kept.append({"start": i, "ttft_s": r.ttft, "chunks": chunks, "tokens": r.output_tokens if r.success else None, "marked": []})
+        kept.append({"start": i, "ttft_s": r.ttft, "chunks": chunks, "tokens": r.output_tokens if r.success else None, "marked": None})
     return kept
 
 
