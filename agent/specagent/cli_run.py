@@ -15,7 +15,9 @@ from typing import Any
 
 from speccore import budget, plan
 from speccore.errors import SpecError
+from speccore.estimate import job_minutes
 from speccore.presets import preset, presets
+from speccore.protocol import JobPlan
 from speccore.selfrun import REPORT, RUN, RunIndex
 from speccore.spec import ExperimentSpec, parse_spec, problem_lines
 from speccore.workload import Workload
@@ -128,7 +130,7 @@ def _tell_plan(spec: ExperimentSpec, host: Host, workloads: dict[str, Workload],
     per_block = len(planned.trials) // spec.blocks
     say: Callable[[str], None] = (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr))
     say(f"plan: {spec.blocks} blocks of {per_block} starts, in {budget.in_words(budget_s)} at most")
-    guess = _guess(spec, host, workloads)
+    guess = _guess(spec, host, planned)
     if guess is None:
         say("how long a block takes is known after the first")
         return None
@@ -140,8 +142,14 @@ def _tell_plan(spec: ExperimentSpec, host: Host, workloads: dict[str, Workload],
     return f"--budget: {decision.why_not}", "Give more time, or lower the experiment's arms, points, probes or max_tokens. Nothing was run."
 
 
-def _guess(spec: ExperimentSpec, host: Host, workloads: dict[str, Workload]) -> tuple[float, float, str] | None:
-    return None
+def _guess(spec: ExperimentSpec, host: Host, planned: JobPlan) -> tuple[float, float, str] | None:
+    """Seconds of a block: lowest, highest, and what that rests on. None if the target isn't here, which is told later."""
+    model = next((m for m in host.inventory.models if spec.target.model in (m.alias, m.manifest_hash)), None)
+    if model is None:
+        return None
+    on_gpu = any(d.kind == "gpu" for d in host.inventory.devices)
+    minutes = job_minutes(spec, planned, model_bytes=model.size_bytes, on_gpu=on_gpu)
+    return 60 * minutes.low / spec.blocks, 60 * minutes.high / spec.blocks, minutes.basis
 
 
 def _tell_result(done: local.LocalRun, host: Host, out: Path) -> int:
