@@ -55,6 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(error.message, error.remedy_text)
         blame = error.error.blame if isinstance(error, Refused) else error.blame
         return BAD_INPUT if blame == "spec" or error.code in ("config_invalid", "not_enrolled") else FAILED
+    except BrokenPipeError:  # who reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except OSError as error:
         complain(f"{error.filename or 'the file system'}: {error.strerror or error}", "")
         return FAILED

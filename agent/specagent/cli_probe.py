@@ -23,6 +23,7 @@ from .served import Door, look
 from .surveyor import Asked, Surveyed, survey
 from .terminal import FAILED, INTERRUPTED, OK, LiveLine, stopping
 
+_MOST_TOKENS = 131_072
 _DEFAULT_WORKLOADS = ("count", "python-code", "free-text")
 
 
@@ -82,6 +83,8 @@ def _probe(args: argparse.Namespace) -> int:
             raise SpecError(f"{file}: there is no such folder", remedy="Make the folder first.")
     if not 0 <= args.temperature <= 5:
         raise SpecError(f"--temperature {args.temperature:g}: it is 0 to 5", remedy="")
+    if not 2 <= args.max_tokens <= _MOST_TOKENS:
+        raise SpecError(f"--max-tokens {args.max_tokens}: it is 2 to {_MOST_TOKENS:,}", remedy="")
     asked = Asked(
         workloads=_workloads(args),
         concurrencies=args.concurrency,

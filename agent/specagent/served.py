@@ -121,12 +121,11 @@ def look(door: Door, headers: Mapping[str, str], *, api: Api | None, model: str 
 
 
 def _llama(door: Door, props: dict[str, Any], models: list[str], api: Api | None, model: str | None) -> ServerFacts:
+    """Of /props. Its settings say "none" of speculation also where there is some, so an answer's own are waited for."""
     settings = props.get("default_generation_settings")
     settings = settings if isinstance(settings, dict) else {}
     path = str(props.get("model_path") or "").rsplit("/", 1)[-1]
     name = _choose([path, str(props.get("model_alias") or ""), *models], model) if model else path or (models[0] if models else "")
-    params = settings.get("params")
-    types = params.get("speculative.types") if isinstance(params, dict) else None
     slots, context = props.get("total_slots"), settings.get("n_ctx")
     return ServerFacts(
         url=door.base,
@@ -136,7 +135,6 @@ def _llama(door: Door, props: dict[str, Any], models: list[str], api: Api | None
         model=name,
         slots=slots if isinstance(slots, int) else None,
         context=context if isinstance(context, int) else None,
-        speculation=None if types is None else [t for t in str(types).split(",") if t and t != "none"],
     )
 
 

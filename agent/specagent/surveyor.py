@@ -13,7 +13,7 @@ from typing import Any
 from speccore.engines import MetricsPair, llamacpp, vllm_counts
 from speccore.errors import ProbeFailed, SpecError
 from speccore.measure import measure_probe
-from speccore.measurement import Counters, Maybe, Number, ProbeMeasurement, Source, Withheld, value_of
+from speccore.measurement import Counters, Maybe, Number, ProbeMeasurement, Source, value_of
 from speccore.records import METRICS, RECORDS, StreamRecord, TextRecord
 from speccore.spec import Point, Sampling
 from speccore.survey import Cell, Settings, Survey, cell_of
@@ -281,12 +281,18 @@ class _Surveyor:
 
     def warnings(self, cells: Sequence[Cell]) -> list[str]:
         found = list(self._notes)
+        drafts = any(isinstance(c.pooled["acceptance_rate"], Number) for c in cells)
         if self._types == []:
             found.append("speculation seems off: the server says that it uses none")
         elif self._off:
             found.append("speculation seems off: vLLM has no counters for it")
-        elif self._types is None and all(isinstance(c.pooled["acceptance_rate"], Withheld) for c in cells):
-            found.append("whether speculation is on can't be told: the server doesn't say, and counts no drafts")
+        elif self._types is None and not drafts:
+            known = self._served.facts.engine == "llama-server"
+            found.append(
+                "speculation seems off: no answer tells of a draft"
+                if known
+                else "whether speculation is on can't be told: the server doesn't say, and counts no drafts"
+            )
         if self._repeats:
             found.append("there were fewer prompts than requests, so that some came twice: drafters that learn find them again; lower --n")
         return found
