@@ -25,7 +25,8 @@ from specweb.experiments.text import storable
 from specweb.results import host_queries
 
 from . import hosts_page
-from .views import limits, missing
+from .limits import limits
+from .views import missing
 
 N_JOBS, N_FAILURES = 20, 5
 

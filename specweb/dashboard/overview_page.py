@@ -1,31 +1,77 @@
-"""What the overview shows of an experiment and of a host."""
+"""What the overview shows: what runs now, the answers of each experiment, the hosts. No database access."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from specweb.experiments.models import Experiment, Host
+from django.urls import reverse
+
+from specweb.experiments.models import Experiment, Host, Job, Point
 from specweb.experiments.services.silence import Limits
+from specweb.results.models import Trial
 
 from . import formats, hosts_page
+from .job_progress import Progress, progress_of
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """A job that has not ended."""
+
+    name: str
+    href: str
+    team: str
+    host: str
+    host_id: UUID | None
+    progress: Progress
+
+
+def run_lines(jobs: Sequence[Job], trials: Mapping[UUID, Sequence[Trial]], limits: Limits, now: datetime) -> list[RunLine]:
+    return [
+        RunLine(
+            name=job.experiment.question or job.experiment.name,
+            href=f"{reverse('experiment', args=[job.experiment_id])}?job={job.pk}",
+            team=job.experiment.team.name,
+            host=host.name if (host := job.host or job.wanted_host) else "any host",
+            host_id=job.host_id,
+            progress=progress_of(job, trials.get(job.pk, []), limits, now, for_team=False, answered=False),
+        )
+        for job in jobs
+    ]
+
+
+def set_of(jobs: Sequence[Job]) -> str:
+    """A name for which jobs have not ended: when it changes, the answers below may have changed too."""
+    return hashlib.sha256(" ".join(sorted(str(j.pk) for j in jobs)).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Answer:
+    """The answer for one kind of work; ``x``, ``low`` and ``high`` are percent of an axis that all answers of the page share."""
+
     title: str
+    detail: str
     word: str
     arm: str
+    mode: str
     speedup: str  # of the arm, empty if withheld
     interval: str
+    at_best: bool  # no arm is worth running: the figure is that of the best
+    x: float | None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
 class JobLine:
     host: str
+    href: str
     state: str
     reason: str
     answers: list[Answer]
@@ -38,43 +84,84 @@ class Card:
     question: str
     team: str
     public: bool
-    state: str
     created_at: datetime
     jobs: list[JobLine]
 
 
-def card(experiment: Experiment, answers: Mapping[UUID, Sequence[Mapping[str, Any]]]) -> Card:
-    """An experiment with the newest answers of each of its jobs."""
-    titles = {p.key: p.workload.title for p in experiment.points.all()}
-    jobs = []
+@dataclass(frozen=True)
+class Axis:
+    """A log axis of ratios in percent."""
+
+    low: float
+    high: float
+
+    def place(self, ratio: float) -> float:
+        share = (math.log(min(max(ratio, 1e-3), 1e3)) - self.low) / (self.high - self.low)
+        return round(3 + 94 * min(max(share, 0.0), 1.0), 2)
+
+
+def axis_of(answers: Mapping[UUID, Sequence[Mapping[str, Any]]]) -> Axis:
+    """It holds every figure and interval, and never less than ⅔ to 1.5."""
+    values = [a[key] for of_job in answers.values() for a in of_job for key in ("speedup", "ci_low", "ci_high") if a.get(key)]
+    logs = [math.log(min(max(v, 1e-3), 1e3)) for v in (*values, 1.5, 1 / 1.5)]
+    return Axis(min(logs), max(logs))
+
+
+def card(experiment: Experiment, answers: Mapping[UUID, Sequence[Mapping[str, Any]]], axis: Axis) -> Card:
+    """An experiment with the newest answers of each of its jobs; a job that was tried again leaves the word to its retry."""
+    points = {p.key: p for p in experiment.points.all()}
+    modes = {a.name: a.mode for a in experiment.arms.all()}
     retried = {job.retry_of_id for job in experiment.jobs.all()}
+    base = reverse("experiment", args=[experiment.pk])
+    jobs = []
     for job in experiment.jobs.all():
         if job.pk in retried:
-            continue  # its retry speaks for it
+            continue
         host = job.host or job.wanted_host
-        found = [_answer(a, titles) for a in answers.get(job.id, [])]
-        jobs.append(JobLine(host.name if host else "any host", "paused" if job.is_paused else job.state, job.reason, found))
+        jobs.append(
+            JobLine(
+                host=host.name if host else "any host",
+                href=f"{base}?job={job.pk}",
+                state="paused" if job.is_paused else job.state,
+                reason=job.reason,
+                answers=[_answer(a, points, modes, axis.place) for a in answers.get(job.pk, [])],
+            )
+        )
     return Card(
-        id=experiment.id,
+        id=experiment.pk,
         name=experiment.name,
         question=experiment.question,
         team=experiment.team.name,
         public=experiment.visibility == "public",
-        state=str(experiment.state),
         created_at=experiment.created_at,
         jobs=jobs,
     )
 
 
-def _answer(answer: Mapping[str, Any], titles: Mapping[str, str]) -> Answer:
-    low, high, speedup = answer.get("ci_low"), answer.get("ci_high"), answer.get("speedup")
+def _answer(answer: Mapping[str, Any], points: Mapping[str, Point], modes: Mapping[str, str], place: Callable[[float], float]) -> Answer:
+    low, high, speedup, word = answer.get("ci_low"), answer.get("ci_high"), answer.get("speedup"), str(answer.get("word", ""))
+    point, arm = points.get(str(answer.get("point"))), str(answer.get("arm") or "")
+    known = bool(low and high)
     return Answer(
-        title=titles.get(str(answer.get("point")), str(answer.get("point"))),
-        word=str(answer.get("word", "")),
-        arm=str(answer.get("arm") or ""),
+        title=point.workload.title if point else str(answer.get("point")),
+        detail=_detail(point) if point else "",
+        word=word,
+        arm=arm,
+        mode=modes.get(arm, "off"),
         speedup=formats.ratio(speedup) if speedup else "",
         interval=formats.ratio_range(low, high) if low and high else "",
+        at_best=bool(speedup) and word not in ("keep", "shorten"),
+        x=place(speedup) if speedup else None,
+        low=place(low) if known and low else None,
+        high=place(high) if known and high else None,
     )
+
+
+def _detail(point: Point) -> str:
+    parts = ["greedy" if point.temperature == 0 else f"temperature {point.temperature:g}"]
+    parts += [f"{point.concurrency} at once"] if point.concurrency > 1 else []
+    parts += [f"{point.occupied_context:,} tokens of context"] if point.occupied_context else []
+    return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -86,9 +173,11 @@ class HostLine:
     state: str  # online, stalled, lost, never seen
     draining: bool
     problem: str
+    work: RunLine | None
 
 
-def host_line(host: Host, now: datetime, limits: Limits) -> HostLine:
+def host_line(host: Host, runs: Sequence[RunLine], now: datetime, limits: Limits) -> HostLine:
+    """``work`` is what it runs now, of ``runs``."""
     return HostLine(
         host.pk,
         host.name,
@@ -97,4 +186,5 @@ def host_line(host: Host, now: datetime, limits: Limits) -> HostLine:
         hosts_page.state_of(host, now, limits),
         host.takes_no_jobs,
         str((host.problem or {}).get("code", "")),
+        next((r for r in runs if r.host_id == host.pk and r.progress.state in ("claimed", "running", "stalled")), None),
     )

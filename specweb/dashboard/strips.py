@@ -28,8 +28,9 @@ class StripMark:
 
 @dataclass(frozen=True)
 class Strip:
-    """The answer for one kind of work."""
+    """The answer for one kind of work. ``key`` is its point's."""
 
+    key: str
     title: str
     detail: str
     word: str
@@ -79,6 +80,7 @@ def _strip(
     shown = named or _best(here)
     left, right = scale(1 / (1 + spec.margin)), scale(1 + spec.margin)
     return Strip(
+        key=point.key,
         title=title,
         detail=detail,
         word=word,

@@ -3,10 +3,11 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from . import control_views, evidence_views, form_views, host_views, live_views, views
+from . import control_views, evidence_views, form_views, host_views, live_views, overview_views, views
 
 urlpatterns = [
-    path("", views.overview, name="overview"),
+    path("", overview_views.overview, name="overview"),
+    path("running", overview_views.running_now, name="running"),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("experiments/new", form_views.experiment_new, name="experiment-new"),

@@ -1,4 +1,4 @@
-"""Overview, experiment and numbers: read, call, answer."""
+"""Experiment and numbers: read, call, answer."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ from specweb.accounts.services import may_submit
 from specweb.experiments.models import Experiment, Job
 from specweb.results import page_queries
 
-from . import charts, comparison_table, experiment_page, integrity_panel, job_progress, live_views, numbers_page, overview_page, strips
-from .limits import limits
-
-N_EXPERIMENTS = 50
+from . import charts, comparison_table, experiment_page, integrity_panel, job_progress, live_views, numbers_page, strips
 
 
 def missing(request: HttpRequest) -> HttpResponse:
@@ -36,22 +33,6 @@ def missing(request: HttpRequest) -> HttpResponse:
 def whole_number(text: str, default: int = 1) -> int:
     """A positive number of a query string; anything else is the default."""
     return int(text) if len(text) <= 12 and text.isascii() and text.isdigit() and int(text) > 0 else default
-
-
-@require_safe
-def overview(request: HttpRequest) -> HttpResponse:
-    page, now = whole_number(request.GET.get("page", "")), timezone.now()
-    found = page_queries.experiments_shown(request.user, (page - 1) * N_EXPERIMENTS, N_EXPERIMENTS + 1)
-    experiments = found[:N_EXPERIMENTS]
-    answers = page_queries.latest_answers([job.id for e in experiments for job in e.jobs.all()])
-    hosts = page_queries.hosts_shown(request.user) if request.user.is_authenticated else []
-    context = {
-        "cards": [overview_page.card(e, answers) for e in experiments],
-        "hosts": [overview_page.host_line(h, now, limits()) for h in hosts],
-        "page": page,
-        "more": len(found) > N_EXPERIMENTS,
-    }
-    return render(request, "dashboard/overview.html", context)
 
 
 @require_safe

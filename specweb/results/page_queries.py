@@ -4,40 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from django.db.models import Avg, Count, F, Prefetch, Sum
 from speccore.inventory import HostInventory as Inventory
 from speccore.measurement import AttemptMeasurement, JobAnalysis
 
-from specweb.experiments.models import Experiment, Host, HostModel, Job, Point, Viewer
+from specweb.experiments.models import Experiment, HostModel, Job, Point, Viewer
 from specweb.experiments.text import storable
 
 from .models import Analysis, Attempt, EvidenceFile, Probe, Trial
-
-
-def experiments_shown(user: Viewer, start: int, n: int) -> list[Experiment]:
-    """The newest experiments that a person may read, with their jobs and hosts (2 statements)."""
-    jobs = Job.objects.select_related("host", "wanted_host").defer("plan", "commands")
-    return list(
-        Experiment.objects.visible_to(user)
-        .select_related("team")
-        .defer("spec")
-        .prefetch_related(Prefetch("jobs", jobs), Prefetch("points", Point.objects.select_related("workload").defer("workload__content")))[
-            start : start + n
-        ]
-    )
-
-
-def latest_answers(job_ids: Sequence[UUID]) -> dict[UUID, list[dict[str, Any]]]:
-    """Job → the answers of its newest analysis; the rest of the analysis stays in the database (1 statement)."""
-    rows = Analysis.objects.filter(job__in=job_ids).order_by("job_id", "-id").distinct("job_id").values_list("job_id", "numbers__answers")
-    return {job_id: answers or [] for job_id, answers in rows}
-
-
-def hosts_shown(user: Viewer) -> list[Host]:
-    return list(Host.objects.visible_to(user).filter(revoked_at=None).select_related("inventory").defer("inventory__content"))
 
 
 def experiment_shown(user: Viewer, experiment_id: UUID) -> Experiment | None:

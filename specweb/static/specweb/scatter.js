@@ -6,18 +6,14 @@
   const NARROW_PX = 620, WIDE_PX = 960, HEAD_PX = 30, FOOT_PX = 46, GAP_PX = 22, LABEL_PX = 13;
   const PASS_TICKS = [1, 2, 4, 3, 8, 6, 1.5, 16, 12, 1.2, 32];
 
-  function spans(points, margin) {
-    const xs = [1, 2], ys = [0.8, 1.25, 1 + margin, 1 / (1 + margin)];
-    for (const p of points) {
-      xs.push(p.x, p.break_even || 1);
-      for (const v of [p.estimate, p.low, p.high]) if (v > 0) ys.push(Math.min(Math.max(v, 0.01), 100));
-    }
-    const padded = (values, share) => {
-      const low = Math.log10(Math.min(...values)), high = Math.log10(Math.max(...values)), pad = (high - low) * share;
-      return [low - pad, high + pad];
-    };
-    return { x: padded(xs, 0.08), y: padded(ys, 0.08) };
-  }
+  // Speed-ups share one axis over all panels; passes have each panel's own, since kinds of work lie far apart.
+  const padded = (values) => {
+    const low = Math.log10(Math.min(...values)), high = Math.log10(Math.max(...values)), pad = (high - low) * 0.08;
+    return [low - pad, high + pad];
+  };
+  const passSpan = (points) => padded([1, 2, ...points.flatMap((p) => [p.x, p.break_even || 1])]);
+  const ratioSpan = (points, margin) =>
+    padded([0.8, 1.25, 1 + margin, 1 / (1 + margin), ...points.flatMap((p) => [p.estimate, p.low, p.high]).filter((v) => v > 0).map((v) => Math.min(Math.max(v, 0.01), 100))]);
 
   // Where the panels lie, in pixels: as many in a row as are still wide enough to read.
   function grid(n, width) {
@@ -35,12 +31,12 @@
   // A place for each arm's name beside its mark: the first side where it covers no mark, interval or other name, else where it covers least.
   function placedNames(points, at, box, family) {
     const taken = points.flatMap((p) => {
-      const { x, y, low, high } = at(p);
-      return [{ left: x - 6, right: x + 6, top: y - 6, bottom: y + 6 }, { left: x - 2, right: x + 2, top: high, bottom: low }];
+      const { x, y, low, high, needs, one } = at(p);
+      return [{ left: x - 7, right: x + 7, top: y - 7, bottom: y + 7 }, { left: x - 3, right: x + 3, top: high, bottom: low }, ...(needs === null ? [] : [{ left: needs - 3, right: needs + 3, top: one - 7, bottom: one + 7 }])];
     });
     return points.map((p) => {
       const { x, y, low, high } = at(p), w = textWidth(p.arm, `${LABEL_PX - 1}px ${family}`) + 2;
-      const sides = [[x + 10 + w / 2, y], [x - 10 - w / 2, y], [x, high - 10], [x, low + 10], [x + 8 + w / 2, y - 13], [x + 8 + w / 2, y + 13], [x - 8 - w / 2, y - 13], [x - 8 - w / 2, y + 13]];
+      const sides = [[x + 10 + w / 2, y], [x - 10 - w / 2, y], [x, high - 11], [x, low + 11], [x + 8 + w / 2, y - 13], [x + 8 + w / 2, y + 13], [x - 8 - w / 2, y - 13], [x - 8 - w / 2, y + 13]];
       let best = null;
       for (const [cx, cy] of sides) {
         const r = { left: cx - w / 2, right: cx + w / 2, top: cy - 8, bottom: cy + 8 };
@@ -58,7 +54,7 @@
     const n = i ? i + 1 : "", axis = { xaxis: `x${n}`, yaxis: `y${n}` }, refs = { xref: `x${n}`, yref: `y${n}` };
     const px = (v) => ((Math.log10(v) - span.x[0]) / (span.x[1] - span.x[0])) * box.width;
     const py = (v) => box.height - ((Math.log10(v) - span.y[0]) / (span.y[1] - span.y[0])) * box.height;
-    const at = (p) => ({ x: px(p.x), y: py(p.estimate), low: py(p.low || p.estimate), high: py(p.high || p.estimate) });
+    const at = (p) => ({ x: px(p.x), y: py(p.estimate), low: py(p.low || p.estimate), high: py(p.high || p.estimate), needs: p.break_even ? px(p.break_even) : null, one: py(1) });
     const marks = panel.points.map((p) => ({
       type: "scatter", mode: "markers", ...axis, cliponaxis: false, x: [p.x], y: [p.estimate], customdata: [p.href],
       error_y: { type: "data", symmetric: false, width: 0, thickness: 2, color: c.modes[p.mode], array: [p.high ? p.high - p.estimate : 0], arrayminus: [p.low ? p.estimate - p.low : 0] },
@@ -83,7 +79,7 @@
         { ...pin, ...shift(box.left, box.top - 15), text: plain(panel.title), font: { color: c.ink, size: 13.5, weight: 650 } },
         { ...pin, ...shift(box.left + titleWidth + 10, box.top - 15), text: plain(panel.detail), font: { color: c.soft, size: 12.5 } },
         { ...pin, ...shift(box.left + box.width, box.top + box.height + 32), xanchor: "right", text: "tokens per target pass →", font: { color: c.soft, size: 12 } },
-        ...placedNames(panel.points, at, box, c.family).map((l) => ({ ...pin, ...shift(box.left + l.x, box.top + l.y), xanchor: "center", text: plain(l.text), font: { color: c.soft, size: LABEL_PX - 1 } })),
+        ...placedNames(panel.points, at, box, c.family).map((l) => ({ ...pin, ...shift(box.left + l.x, box.top + l.y), xanchor: "center", text: plain(l.text), bgcolor: c.bg, borderpad: 0, font: { color: c.soft, size: LABEL_PX - 1 } })),
       ],
     };
   }
@@ -98,14 +94,15 @@
   }
 
   function draw(place, data) {
-    const points = data.panels.flatMap((p) => p.points), c = specwebPlots.colours(points), span = spans(points, data.margin);
+    const points = data.panels.flatMap((p) => p.points), c = specwebPlots.colours(points), across = ratioSpan(points, data.margin);
+    const spans = data.panels.map((p) => ({ x: passSpan(p.points), y: across }));
     const width = Math.floor(place.clientWidth), { panels, height } = grid(data.panels.length, width), size = { width, height, left: panels[0].left };
-    const parts = data.panels.map((panel, i) => panelParts(panel, i, panels[i], span, size, data.margin, c));
+    const parts = data.panels.map((panel, i) => panelParts(panel, i, panels[i], spans[i], size, data.margin, c));
     const layout = {
       width, height, margin: { l: size.left, r: 0, t: 0, b: 0, pad: 0 }, showlegend: false, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: c.family, color: c.ink, size: 13 }, dragmode: false, hovermode: "closest",
       hoverlabel: { bgcolor: c.panel, bordercolor: c.line, font: { family: c.family, color: c.ink, size: 13 }, align: "left" },
-      ...Object.assign({}, ...panels.map((box, i) => axes(i, box, span, size, c))),
+      ...Object.assign({}, ...panels.map((box, i) => axes(i, box, spans[i], size, c))),
       shapes: parts.flatMap((p) => p.shapes), annotations: parts.flatMap((p) => p.annotations),
     };
     return Plotly.react(place, parts.flatMap((p) => p.marks), layout, specwebPlots.CONFIG);
