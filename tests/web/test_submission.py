@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import uuid
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from speccore.errors import NoHostCanRun, SpecError, UnknownModel
 from speccore.spec import ExperimentSpec
 
@@ -13,7 +16,7 @@ from specweb.experiments.models import Arm, Experiment, Host, Job, Point, Worklo
 from specweb.experiments.services.hosts import create_host
 from specweb.experiments.services.submission import seed_workload, submit
 from specweb.results.models import Trial
-from tests.worlds import Agent, World, dispatch, inventory, sha, spec, workload
+from tests.worlds import Agent, World, dispatch, inventory, make_world, sha, spec, workload
 
 
 def online(agent: Agent) -> None:
@@ -64,6 +67,60 @@ class TestRefusedAtOnce:
             sent(ready, spec(placement={"hosts": ["their-box"]}))
         with pytest.raises(NoHostCanRun, match="gpu=h200"):
             sent(ready, spec(placement={"each": True, "labels": {"gpu": "h200"}}))
+
+    def test_all_of_it_is_told_in_one_error(self, ready: World) -> None:
+        with pytest.raises(
+            SpecError, match=r"target\.model: .*; points\.0\.workload: |points\.0\.workload: .*; target\.model: "
+        ) as refused:
+            sent(ready, spec(target={"model": "nope"}, points=[{"workload": "nope"}]))
+        assert {p["field"] for p in refused.value.details["problems"]} == {"target.model", "points.0.workload"}
+        assert not Experiment.objects.exists()
+
+
+class TestSentTwice:
+    def test_the_second_returns_the_first(self, ready: World) -> None:
+        key = uuid.uuid4()
+        first = submit(spec(), ready.team, ready.owner, submission_key=key)
+        again = submit(spec(blocks=5), ready.team, ready.owner, submission_key=key)
+        assert again == first
+        assert (Experiment.objects.count(), Job.objects.count()) == (1, 1)
+
+    def test_also_when_what_it_names_is_gone_meanwhile(self, ready: World) -> None:
+        key = uuid.uuid4()
+        first = submit(spec(), ready.team, ready.owner, submission_key=key)
+        assert submit(spec(target={"model": "gone"}), ready.team, ready.owner, submission_key=key) == first
+
+    def test_keys_are_a_teams_own(self, ready: World) -> None:
+        key = uuid.uuid4()
+        online(ready.other_agent)
+        ours = submit(spec(), ready.team, ready.owner, submission_key=key)
+        theirs = submit(spec(), ready.other_team, ready.stranger, submission_key=key)
+        assert ours != theirs
+        assert submit(spec(), ready.team, ready.owner) != ours
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sent_twice_at_the_same_moment_makes_one() -> None:
+    world = make_world()
+    online(world.agent)
+    for _ in range(10):
+        key, gate, made = uuid.uuid4(), threading.Barrier(4), []
+
+        def send(key: uuid.UUID = key, gate: threading.Barrier = gate, made: list[Any] = made) -> None:
+            try:
+                gate.wait(10)
+                made.append(submit(spec(), world.team, world.owner, submission_key=key).pk)
+            finally:
+                connection.close()
+
+        threads = [threading.Thread(target=send) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert len(made) == 4
+        assert len(set(made)) == 1
+    assert (Experiment.objects.count(), Job.objects.count(), Arm.objects.count()) == (10, 10, 20)
 
 
 class TestStored:
