@@ -255,12 +255,14 @@ def _scalar(value: Any) -> str:
 
 def place_of(path: str, typed: Typed) -> str:
     """The name of the field that a problem's dotted path belongs beside, or of a group of rows; empty: the whole."""
+    if path == "engine.extra":
+        path = "engine.extra."  # a value without a flag, where there is one
     for group, key in (("engine-extra", "flag"), ("placement-labels", "key")):
         if path.startswith(head := group.replace("-", ".") + "."):
             said = path.removeprefix(head)
             for i, row in enumerate(typed.rows[group]):
                 own = row.get(key, "").strip()
-                if said == own or (own and said.startswith(f"{own}.")):
+                if (said == own and any(row.values())) or (own and said.startswith(f"{own}.")):
                     return f"{group}-{i}-{key}"
             return group
     if path.startswith("placement.hosts"):

@@ -15,6 +15,8 @@ from .form_data import HOSTS, Typed, labels_twice, place_of, read_typed, words_o
 from .form_fields import ROWS, Field, mode_class
 from .form_rows import MOST
 
+#: The id of the list of faults.
+SUMMARY = "f-faults"
 #: Names of the fields beside the experiment itself.
 META = ("key", "team", "visibility", "view", "yaml", "kept", "before")
 
@@ -63,6 +65,16 @@ class Fault:
     @property
     def href(self) -> str:
         return f"#f-{self.name}" if self.name else ""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a button did: the form as it stands now, what is wrong with it, where the keyboard goes on, a sentence about it."""
+
+    sent: Sent
+    faults: list[Fault] = field(default_factory=list)
+    focus: str = ""
+    notice: str = ""
 
 
 def faults_of(problems: Iterable[SpecProblem], sent: Sent) -> list[Fault]:
@@ -142,7 +154,7 @@ class Form:
     """Everything of one rendering; templates only lay it out."""
 
     single: dict[str, list[Bound]]
-    rows: dict[str, list[RowView]]
+    rows: dict[str, list[RowView]]  # by the group's name as a template can say it
     group_faults: dict[str, list[str]]
     hosts: list[HostChoice]
     faults: list[Fault]
@@ -163,7 +175,7 @@ def form_of(sent: Sent, offered: Choices, faults: Sequence[Fault], focus: str) -
     names = {b.name for part in single.values() for b in part} | {b.name for views in rows.values() for v in views for b in _bounds(v)}
     return Form(
         single=single,
-        rows=rows,
+        rows={group.replace("-", "_"): views for group, views in rows.items()},
         group_faults={group.replace("-", "_"): bind.faults.get(group, []) for group in (*ROWS, HOSTS)},
         hosts=_host_choices(sent.typed.hosts, offered.hosts),
         # A link that leads nowhere helps nobody.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
@@ -14,8 +14,8 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
+from speccore.errors import SpecError
 from speccore.spec import ExperimentSpec, SpecProblem
-from speccore.yamltext import MAX_BYTES, data_to_yaml, read_yaml
 
 from specweb.accounts.models import Team
 from specweb.accounts.services import teams_submitted
@@ -24,26 +24,16 @@ from specweb.experiments.models import Experiment, Visibility
 from specweb.experiments.services.checking import Checked, check, check_yaml
 from specweb.experiments.services.preview import preview
 from specweb.experiments.services.submission import submit
+from specweb.results.cost_queries import trial_costs
 
-from . import form_choices, form_rows
+from . import form_choices, form_rows, form_yaml
 from .form_data import data_of, typed_of, words_of
-from .form_page import Fault, Sent, faults_of, form_of, own_faults, read_sent
+from .form_page import SUMMARY, Fault, Reply, Sent, faults_of, form_of, own_faults, read_sent
 from .form_preview import preview_shown
 from .form_session import ended, log_in_and_go_on, not_allowed
-from .views import limits
+from .limits import limits
 
 N_RECENT = 12
-SUMMARY = "f-faults"
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a button did: the form as it stands now, what is wrong with it, where the keyboard goes on, a sentence about it."""
-
-    sent: Sent
-    faults: list[Fault] = field(default_factory=list)
-    focus: str = ""
-    notice: str = ""
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -152,8 +142,17 @@ def _preview_context(team: Team, sent: Sent) -> dict[str, Any]:
     spec, faults = _checked(team, sent)
     if spec is None:
         return {"preview_faults": faults}
-    found = preview(spec, team, now=timezone.now())
+    history = trial_costs(team, spec.target.model)
+    try:
+        found = preview(spec, team, now=timezone.now(), limits=limits(), history=history)
+    except SpecError as error:  # what it names went away after the check
+        return {"preview_faults": _faults_of_error(error, sent)}
     return {"preview": preview_shown(found, lambda problems: faults_of(problems, sent))}
+
+
+def _faults_of_error(error: SpecError, sent: Sent) -> list[Fault]:
+    told = [SpecProblem.model_validate(p) for p in error.details.get("problems", [])]
+    return faults_of(told or [SpecProblem(field=str(error.details.get("field", "")), message=error.message)], sent)
 
 
 def _submit(request: HttpRequest, teams: Sequence[Team], team: Team, sent: Sent) -> HttpResponse:
@@ -164,7 +163,10 @@ def _submit(request: HttpRequest, teams: Sequence[Team], team: Team, sent: Sent)
     key = uuid.uuid5(sent.submission_key or uuid.uuid4(), spec.spec_hash())
     again = Experiment.objects.filter(team=team, submission_key=key).exists()
     visibility = Visibility.PUBLIC if sent.visibility == "public" else Visibility.TEAM
-    experiment = submit(spec, team, request.user, visibility, submission_key=key)
+    try:
+        experiment = submit(spec, team, request.user, visibility, submission_key=key)
+    except SpecError as error:  # what it names went away after the check
+        return _page(request, teams, team, Reply(sent, _faults_of_error(error, sent), SUMMARY))
     if again:
         messages.info(request, "This form was submitted before; here is the experiment that it made.")
     target = reverse("experiment", args=[experiment.pk])
@@ -176,68 +178,14 @@ def _act(request: HttpRequest, team: Team, sent: Sent, action: str) -> Reply:
         faults = [Fault(name := done.focus.removeprefix("f-"), done.fault, words_of(name))] if done.fault else []
         return Reply(replace(sent, typed=done.typed), faults, done.focus)
     if action == "to-yaml":
-        return _to_yaml(sent)
+        return form_yaml.to_yaml(sent)
     if action == "from-yaml":
-        return _from_yaml(team, sent)
+        return form_yaml.from_yaml(team, sent)
     if action == "undo" and sent.before:
-        return _from_yaml(team, replace(sent, view="yaml", yaml=sent.before, before="", kept=""))
+        return form_yaml.from_yaml(team, replace(sent, view="yaml", yaml=sent.before, before="", kept=""))
     if action == "upload":
-        return _uploaded(request, team, sent)
+        return form_yaml.from_file(team, sent, request.FILES.get("file"))
     if action == "preview":
         _, faults = _checked(team, sent)
         return Reply(sent, faults, SUMMARY if faults else "do-preview")
     return Reply(sent, focus="f-name" if sent.view == "form" else "f-yaml")
-
-
-def _to_yaml(sent: Sent) -> Reply:
-    if sent.view == "yaml":
-        return Reply(sent)
-    if faults := own_faults(sent):
-        return Reply(sent, faults, SUMMARY)
-    data = data_of(sent.typed)
-    if sent.kept and _data_of_text(sent.kept) == data:
-        return Reply(replace(sent, view="yaml", yaml=sent.kept), focus="f-yaml")
-    notice = "Written anew from the form; your earlier text with its comments is below." if "#" in sent.kept else ""
-    return Reply(replace(sent, view="yaml", yaml=data_to_yaml(data)), focus="f-yaml", notice=notice)
-
-
-def _data_of_text(text: str) -> dict[str, Any] | None:
-    try:
-        data = read_yaml(text.encode("utf-8", "replace"))
-    except ValueError:
-        return None
-    return data_of(typed_of(data)[0]) if isinstance(data, dict) else None
-
-
-def _from_yaml(team: Team, sent: Sent) -> Reply:
-    """To the form, if it has a place for all that the text says; else the text stays, with what is wrong."""
-    text = sent.yaml.encode("utf-8", "replace")
-    try:
-        data = read_yaml(text)
-    except ValueError:
-        return Reply(sent, faults_of(check_yaml(text, team).problems, sent), SUMMARY)
-    typed, left = typed_of(data) if isinstance(data, dict) else (sent.typed, ["the file"])
-    if left:
-        problems = check(data, team).problems or [SpecProblem(field=path, message="the form has no place for this") for path in left]
-        notice = "The form has no place for everything in this text. Mend it here first; nothing was changed."
-        return Reply(sent, faults_of(problems, sent), SUMMARY, notice)
-    sent = replace(sent, typed=typed, view="form", kept=sent.yaml)
-    faults = faults_of(check(data_of(typed), team).problems, sent)
-    return Reply(sent, faults, SUMMARY if faults else "f-name")
-
-
-def _uploaded(request: HttpRequest, team: Team, sent: Sent) -> Reply:
-    file = request.FILES.get("file")
-    if file is None:
-        return Reply(sent, [Fault("", "No file was chosen: choose a YAML or JSON file first", "File")], SUMMARY)
-    content = file.read(MAX_BYTES + 1) if file.size <= MAX_BYTES else b""
-    if file.size > MAX_BYTES:
-        words = f"{file.name} has {file.size:,} bytes, more than the {MAX_BYTES:,} that are read: is it the right file?"
-        return Reply(sent, [Fault("", words, "File")], SUMMARY)
-    try:
-        text = content.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError:
-        return Reply(sent, [Fault("", f"{file.name} is no UTF-8 text: save it as UTF-8 first", "File")], SUMMARY)
-    before = sent.yaml if sent.view == "yaml" else data_to_yaml(data_of(sent.typed))
-    reply = _from_yaml(team, replace(sent, view="yaml", yaml=text, before=before))
-    return replace(reply, notice=reply.notice or f"{file.name} took the place of what stood here.")
