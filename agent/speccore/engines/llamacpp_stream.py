@@ -36,7 +36,7 @@ def stream_events(data_lines: Sequence[tuple[float | Arrival, str]]) -> ParsedSt
         settings.update(clean(table(message.get("generation_settings"))))
         return choice_final(message) if "choices" in message else _native_final(message)
 
-    parsed = read_stream(data_lines, lambda m: choice_content(m) if "choices" in m else _native_content(m), final_of)
+    parsed = read_stream(data_lines, lambda m: choice_content(m) if "choices" in m else _native_content(m), final_of, holds_back=True)
     parsed.generation_settings = settings
     return parsed
 

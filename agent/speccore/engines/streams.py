@@ -43,16 +43,21 @@ def fault(words: str) -> Content:
 
 
 def read_stream(
-    data_lines: Sequence[tuple[float | Arrival, str]], content_of: Callable[[Message], Content], final_of: Callable[[Message], Message]
+    data_lines: Sequence[tuple[float | Arrival, str]],
+    content_of: Callable[[Message], Content],
+    final_of: Callable[[Message], Message],
+    *,
+    holds_back: bool = False,
 ) -> ParsedStream:
     """Parses SSE data with its arrival; comments, other fields' lines and blank ones may stand among it.
 
     A stream that holds an error or broken JSON, or breaks off, has ``failure`` set, and keeps what came before. It is whole
     with a reason why it ended, or with ``[DONE]``. ``final_of`` gives what an event adds to the answer's last counts; it is
-    asked of the last event with a count and of those that end the answer.
+    asked of the last event with a count and of those that end the answer. ``holds_back``: the engine keeps tokens, ids and all,
+    until their character is whole.
     """
     parsed = ParsedStream(events=[], texts=[], ids=[])
-    counted, done, uncounted = 0, False, False
+    counted, done, uncounted, with_ids = 0, False, False, False
     last_counted: Message | None = None
     finals: list[Message] = []
     for at, line in data_lines:
@@ -69,7 +74,8 @@ def read_stream(
             _append(parsed, StreamEvent(**came._asdict(), tokens=0, kind="error"), "", [])
             parsed.failure, parsed.failure_message = "probe_failed", content.problem
             break
-        event, counted = _event(came, content, counted)
+        with_ids = with_ids or content.ids is not None
+        event, counted = _event(came, content, counted, with_ids=with_ids, holds_back=holds_back)
         uncounted = uncounted or event.uncounted
         if content.kind == "final":
             finals.append(message)
@@ -111,13 +117,14 @@ def _message(data: str) -> dict[str, Any] | str:
     return message
 
 
-def _event(came: Arrival, content: Content, counted: int) -> tuple[StreamEvent, int]:
+def _event(came: Arrival, content: Content, counted: int, *, with_ids: bool, holds_back: bool) -> tuple[StreamEvent, int]:
+    """The event, and the answer's tokens up to it. Where the stream has ids, a count beyond them must have an explanation."""
     text, ids, kind, now, timings, _ = content
     n_ids = len(ids) if ids else 0
     grown = max(now - counted, 0) if now is not None else n_ids
     held = grown - n_ids
-    explained = not text.isascii() or (kind == "final" and held <= MAX_HELD_AT_END)
-    without_id = held if held > 0 and (explained or ids is None) else 0
+    explained = holds_back and (not text.isascii() or (kind == "final" and held <= MAX_HELD_AT_END))
+    without_id = held if held > 0 and (explained or not with_ids) else 0
     tokens = n_ids + without_id
     event = StreamEvent(
         at_s=came.at_s,
