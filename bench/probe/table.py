@@ -52,16 +52,38 @@ def line(run: Run) -> str:
 
 
 def markdown(runs: Sequence[Run]) -> str:
-    """Sorted by scenario, so that clients stand beside each other."""
-    order = list(dict.fromkeys(r.scenario for r in runs))
-    rows = [
-        f"| {r.scenario.name} | {r.client} {r.version if r.client != 'bare reader' else ''} ".rstrip() + " "
-        f"| {r.cpu_s_per_1k_tokens:.3g} | {_two(r.score.ttft_error_ms_p50, r.score.ttft_error_ms_p99)} "
-        f"| {_two(r.score.chunk_error_ms_p50, r.score.chunk_error_ms_p99)} | {_marked(r.score)} | {_off(r.score)} |"
-        for r in sorted(runs, key=lambda r: order.index(r.scenario))
+    """One row a client; several figures in a cell are those of 1, 4 and 16 tokens an event."""
+    columns = {
+        "CPU s / 1,000 tokens, 64 streams": [(64, 1)],
+        "256 streams": [(256, k) for k in (1, 4, 16)],
+        "one at full speed": [(1, k) for k in (1, 4, 16)],
+    }
+    titles = [
+        "TTFT error p99, ms, 64 · 256 streams",
+        "chunk error p99, ms, 64 · 256 streams",
+        "marked",
+        "count, 256 streams",
+        "stopped early",
     ]
-    head = "| streams | client | CPU s / 1,000 tokens | TTFT error p50 / p99, ms | chunk error p50 / p99, ms | marked | count |"
-    return "\n".join([head, "|---|---|---|---|---|---|---|", *rows]) + "\n"
+    rows = ["| client | " + " | ".join([*columns, *titles]) + " |", "|---" * (1 + len(columns) + len(titles)) + "|"]
+    for client in dict.fromkeys(r.client for r in runs):
+        own = {(r.scenario.streams, r.scenario.tokens_per_event): r for r in runs if r.client == client and not r.scenario.stop_after}
+        early = [r for r in runs if r.client == client and r.scenario.stop_after]
+        cells = [_cell([f"{own[k].cpu_s_per_1k_tokens:.4f}" if k in own else "–" for k in keys]) for keys in columns.values()]
+        pair = [own[k].score if k in own else None for k in ((64, 1), (256, 1))]
+        cells.append(_cell([_number(s and s.ttft_error_ms_p99) for s in pair]))
+        cells.append(_cell([_number(s and s.chunk_error_ms_p99) for s in pair]))
+        cells.append(_marked(pair[1]) if pair[1] else "–")
+        cells.append(_cell([_off(own[256, k].score) if (256, k) in own else "–" for k in (1, 4, 16)]))
+        cells.append(_cell([_off(r.score) for r in early] or ["–"]))
+        version = next(r.version for r in runs if r.client == client)
+        rows.append(f"| {client} {version} | " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _cell(parts: Sequence[str]) -> str:
+    """Equal figures once."""
+    return parts[0] if len(set(parts)) == 1 else " · ".join(parts)
 
 
 def _off(s: Score) -> str:
