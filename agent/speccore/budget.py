@@ -66,7 +66,7 @@ def seconds_of(text: str) -> float:
     units = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
     total, digits, seen = 0.0, "", ""
     for letter in text.strip().lower().replace(" ", ""):
-        if letter.isdecimal() or letter == ".":
+        if letter in "0123456789.":
             digits += letter
         elif letter in units and digits and (not seen or units[letter] < units[seen[-1]]):
             total += float(digits) * units[letter]
@@ -89,8 +89,10 @@ def in_words(seconds: float) -> str:
         return f"{seconds:.1f} s"
     if whole < 60:
         return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{round(seconds / 60)} min"
+    if whole < 600:
+        minutes, rest = divmod(whole, 60)
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours, minutes = divmod(round(seconds / 60), 60)
+    if not hours:
+        return f"{minutes} min"
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
