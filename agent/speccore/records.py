@@ -20,7 +20,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from .errors import ErrorBody
 from .inventory import Peer
@@ -41,14 +41,14 @@ class StreamEvent(Peer):
     at_s: float  # arrival of its last byte, before any JSON was parsed: the kernel's stamp where there is one
     read_at_s: float | None = None  # when the client read that byte; the difference is the client's own lag. None: ``at_s`` is it
     queued: bool = False  # the kernel had joined it with later bytes: ``at_s`` is an upper bound and no figure
-    tokens: int
-    without_id: int = 0  # of these tokens: counted by the engine's running count, sent without an id
+    tokens: int = Field(ge=0)
+    without_id: int = Field(default=0, ge=0)  # of these tokens: counted by the engine's running count, sent without an id
     uncounted: bool = False  # bears text, and the engine didn't say how many tokens: ``tokens`` is 0
     kind: Literal["content", "reasoning", "tool", "final", "error"] = "content"
-    predicted_n: int | None = None
+    predicted_n: int | None = Field(default=None, ge=0)
     predicted_ms: float | None = None
-    draft_n: int | None = None
-    draft_n_accepted: int | None = None
+    draft_n: int | None = Field(default=None, ge=0)
+    draft_n_accepted: int | None = Field(default=None, ge=0)
 
 
 class StreamRecord(Peer):

@@ -292,9 +292,7 @@ class _Reader:
             return found
         for name in ("drafted", "accepted", "verify_steps"):
             found += differing(name, getattr(counters, name))
-        drafted, accepted = value_of(counters.drafted), value_of(counters.accepted)
-        if drafted is not None and accepted is not None and accepted > drafted:
-            found.append(f"accepted: {accepted:g} of {drafted:g} drafted tokens")
+        found += contradictions(counters)
         found += self.differing_positions(counters)
         if self.steps is not None and self.is_exact:
             found += impossible(self.steps)
@@ -335,6 +333,25 @@ def differing(what: str, number: Maybe) -> list[str]:
     if not isinstance(number, Number) or all(other.value == number.value for other in number.also):
         return []
     return [f"{what}: " + "; ".join(f"{n.value:g} by {n.place()}" for n in [number, *number.also])]
+
+
+def contradictions(counters: Counters) -> list[str]:
+    """Counts that are each possible and together are not, with their places."""
+    found = []
+    for less, more in (("accepted", "drafted"), ("verify_steps", "drafted"), ("verify_steps", "decode_steps"), ("emitted", "committed")):
+        a, b = getattr(counters, less), getattr(counters, more)
+        if isinstance(a, Number) and isinstance(b, Number) and a.value > b.value:
+            found.append(f"{less}: {a.value:g} by {a.place()} against {b.value:g} {more} by {b.place()}")
+    for steps in ("verify_steps", "decode_steps"):
+        a, b = counters.drafted, getattr(counters, steps)
+        if isinstance(a, Number) and isinstance(b, Number) and a.value > 0 and b.value == 0:
+            found.append(f"drafted: {a.value:g} by {a.place()} against 0 {steps} by {b.place()}")
+    if isinstance(counters.decode_steps, Withheld) and counters.decode_steps.reason_code == "impossible":
+        found.append(f"decode_steps: {counters.decode_steps.withheld}")
+    positions, accepted = counters.accepted_by_position, value_of(counters.accepted)
+    if not isinstance(positions, Withheld) and accepted is not None and sum(positions) != accepted:
+        found.append(f"accepted_by_position: {positions}, together {sum(positions)}, of {accepted:g} accepted")
+    return found
 
 
 def _trimmed(positions: Sequence[float]) -> list[float]:
