@@ -53,7 +53,9 @@ class Body:
         try:
             return check(read_json(self.text), team)
         except ValueError as error:
-            return Checked(None, [SpecProblem(field="", message=str(error))])
+            line = error.lineno if isinstance(error, json.JSONDecodeError) else None
+            words = f"is no JSON: {error.msg} (column {error.colno})" if isinstance(error, json.JSONDecodeError) else str(error)
+            return Checked(None, [SpecProblem(field="", message=words, line=line)])
 
     def spec_hash(self) -> str:
         """Of the experiment that it says, whether or not it can be run today; empty for one that can't be understood."""
@@ -94,13 +96,11 @@ def _file_of(request: Request) -> bytes:
 
 
 def read_json(body: bytes) -> Any:
-    """The JSON value in ``body``. Raises ``ValueError`` that says what is wrong, and where; a key that is there twice is a fault."""
+    """The JSON value in ``body``. Raises ``ValueError`` that says what is wrong; a key that is there twice is a fault."""
     try:
         return json.loads(body.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_number)
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8 text: byte {error.start + 1:,} can't be read") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

@@ -20,6 +20,7 @@ from specweb.experiments.services.preview import preview
 from specweb.experiments.services.silence import Limits, host_state
 from specweb.experiments.services.submission import submit
 from specweb.results import api_queries, page_queries
+from specweb.results.cost_queries import trial_costs
 
 from . import people_query as query
 from . import people_shapes as shapes
@@ -102,7 +103,8 @@ class PreviewView(PeopleView):
         checked = body_of(request).checked(team)
         if checked.spec is None:
             raise SpecInvalid(checked.problems)
-        return Response(shapes.values(preview(checked.spec, team, now=timezone.now())))
+        history = trial_costs(team, checked.spec.target.model)
+        return Response(shapes.values(preview(checked.spec, team, now=timezone.now(), limits=Limits.of(settings), history=history)))
 
 
 class ExperimentView(PeopleView):

@@ -202,7 +202,7 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("kind", "body", "said"),
         [
-            ("application/json", b'{"name": ', "line 1, column 10"),
+            ("application/json", b'{"name": ', "no JSON: Expecting value (column 10)"),
             ("application/json", b'{"name": "x", "name": "y"}', "'name' is there twice"),
             ("application/json", b'{"margin": NaN}', "NaN is no number that JSON knows"),
             ("application/json", b'{"name": "\xff"}', "not UTF-8"),
@@ -210,7 +210,7 @@ class TestFaults:
             ("application/json", b'{"seed": ' + b"9" * 5000 + b"}", "digits"),
             ("application/json", b"[1, 2]", "a list"),
             ("application/json", b"null", "nothing"),
-            ("application/yaml", b"a: [", "line"),
+            ("application/yaml", b"a: [", "neither YAML nor JSON"),
             ("application/yaml", b"- 1", "a list"),
             ("application/yaml", b"!!python/object/apply:os.system [id]", "python"),
         ],
@@ -219,6 +219,13 @@ class TestFaults:
         found = self.problems(owner.post("experiments/", body, kind))
         assert list(found) == [""]
         assert said in found[""]["message"]
+
+    def test_by_its_line(self, ready: World, owner: Program) -> None:
+        for kind, body in (("application/yaml", "name: x\nseed: {a: 1,,}\n"), ("application/json", '{"name": "x",\n"seed": }')):
+            assert self.problems(owner.post("experiments/", body, kind))[""]["line"] == 2
+        assert (
+            self.problems(owner.post("experiments/", YAML.replace("limit: 4", "limit: 0"), "text/yaml"))["arms.1.draft_limit"]["line"] == 4
+        )
 
     def test_anchors_that_explode(self, ready: World, owner: Program) -> None:
         bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -286,6 +293,15 @@ class TestPreview:
         assert "/models/target.gguf" in words
         assert "/models/draft.gguf" in words
         assert [h["name"] for h in told["hosts"]] == ["box"]  # not the other team's
+        assert 0 < told["minutes"]["low"] < told["minutes"]["high"]
+        assert "guess" in told["minutes"]["basis"]
+
+    def test_takes_its_minutes_from_earlier_trials(self, db: Any) -> None:
+        people = sample.people()
+        asked = sample.spec(blocks=3)
+        sample.finished(people.team, people.owner, asked)
+        told = Program(people.owner).post("experiments/preview", asked.model_dump(mode="json")).json()
+        assert "earlier trials" in told["minutes"]["basis"]
 
     def test_refuses_what_submitting_refuses(self, ready: World, owner: Program) -> None:
         wrong = ASKED | {"arms": ASKED["arms"][:1]}

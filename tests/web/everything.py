@@ -1,0 +1,141 @@
+"""Every address of the service, and a team with one of everything, so that tests can ask all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
+from speccore.jobstate import JobState
+from speccore.protocol import Running
+
+from specweb.accounts.models import ApiToken, Membership, Role, Team, User
+from specweb.accounts.services import create_token
+from specweb.experiments.models import Experiment, Host, Job, Visibility
+from specweb.experiments.services.submission import seed_workload
+from tests.web import sample
+from tests.worlds import workload
+
+#: Stands in every name that the team gave: its own, of its people, hosts, experiments, arms, workloads.
+MARKER = "zqours"
+#: The team's short name, which requests may hold themselves.
+SLUG = "zqslug"
+#: Stands in what is for the team even where an experiment is public: a host's troubles, an engine's live log.
+PRIVATE = "zqprivate"
+SMALL: dict[str, Any] = {
+    "name": f"{MARKER} name",
+    "question": f"{MARKER} question?",
+    "arms": [{"name": "off", "mode": "off"}, {"name": f"{MARKER}-3", "mode": "draft", "draft_model": "demo-draft", "draft_limit": 3}],
+    "points": [{"workload": "count", "max_tokens": 64}],
+    "blocks": 3,
+}
+POINT = "count/c1/ctx0/t0"
+
+
+def routes() -> Iterator[str]:
+    """Each address as the URL configuration writes it, e.g. ``jobs/<uuid:job_id>/cancel``."""
+
+    def walk(patterns: list[Any], before: str) -> Iterator[str]:
+        for pattern in patterns:
+            if isinstance(pattern, URLResolver):
+                yield from walk(pattern.url_patterns, before + str(pattern.pattern))
+            elif isinstance(pattern, URLPattern):
+                yield before + str(pattern.pattern)
+
+    return walk(get_resolver().url_patterns, "")
+
+
+@dataclass
+class Everything:
+    """A team with its people, a host, a finished experiment and one that runs; a stranger has a team of their own."""
+
+    team: Team
+    people: dict[str, User | None]
+    tokens: dict[str, str]
+    host: Host
+    finished: sample.Run
+    running: sample.Run
+    token: ApiToken
+
+    def address(self, route: str) -> str:
+        """The route filled in with the team's things. What is steered is the job that runs, what is read the finished one."""
+        steered = route.rsplit("/", 1)[-1] in ("cancel", "pause", "resume", "retry", "progress")
+        run = self.running if steered else self.finished
+        values = {
+            "experiment_id": run.experiment.pk,
+            "job_id": run.job.pk,
+            "attempt_id": self.finished.attempts[1].pk,
+            "name": "records.jsonl",
+            "host_id": self.host.pk,
+            "slug": self.team.slug,
+            "token_id": self.token.pk,
+            "content_hash": "0" * 64,
+            "sha256": "0" * 64,
+            "secret": "once_unknown",
+        }
+        return "/" + re.sub(r"<\w+:(\w+)>", lambda found: str(values[found[1]]), route)
+
+    def client(self, person: str, route: str) -> Client:
+        """As a browser on pages, with a token where programs and agents ask."""
+        token = self.tokens.get(person)
+        headers = {"Authorization": f"Bearer {token}"} if token and is_for_programs(route) else None
+        client = Client(raise_request_exception=False, headers=headers)
+        user = self.people[person]
+        if user is not None and not is_for_programs(route):
+            client.force_login(user)
+        return client
+
+    def make_public(self) -> None:
+        Experiment.objects.filter(team=self.team).update(visibility=Visibility.PUBLIC)
+
+
+def is_for_programs(route: str) -> bool:
+    return route.startswith(("api/", "agent/"))
+
+
+def everything() -> Everything:
+    team, other = Team.objects.create(slug=SLUG, name=f"{MARKER} team"), Team.objects.create(slug="theirs", name="Their team")
+    people: dict[str, User | None] = {"anonymous": None}
+    for role in Role:
+        people[role.value] = user = User.objects.create_user(f"{MARKER}-{role}")
+        Membership.objects.create(user=user, team=team, role=role)
+    people["stranger"] = User.objects.create_user("stranger")
+    Membership.objects.create(user=people["stranger"], team=other, role=Role.MAINTAINER)
+    tokens = {
+        name: create_token(user, "its token" if name == "stranger" else f"{MARKER} token")[1] for name, user in people.items() if user
+    }
+    owner = people["maintainer"]
+    assert owner is not None
+    seed_workload(workload(f"{MARKER}-workload"), team)
+    host = sample.host_with_inventory(team, f"{MARKER}-box")
+    finished = sample.finished(team, owner, sample.spec(**SMALL))
+    running = sample.claimed(sample.submitted(team, owner, sample.spec(**SMALL)), host)
+    sample.play(running, n_trials=1)
+    _troubles(running, host)
+    return Everything(team, people, tokens, host, finished, running, ApiToken.objects.get(user=owner))
+
+
+def _troubles(run: sample.Run, host: Host) -> None:
+    said = Running(job_id=str(run.job.pk), lease=run.lease.n, phase="probing", note=f"{PRIVATE} note", log_tail=[f"{PRIVATE} log"])
+    Job.objects.filter(pk=run.job.pk, state=JobState.RUNNING.value).update(progress=said.model_dump(mode="json"))
+    problem = {"code": "disk_full", "message": f"{PRIVATE} disk", "blame": "host"}
+    Host.objects.filter(pk=host.pk).update(problem=problem, problem_at=timezone.now())
+
+
+def more_of_everything(it: Everything, n: int) -> None:
+    """``n`` more of each thing that a page may list."""
+    owner = it.people["maintainer"]
+    assert owner is not None
+    for i in range(n):
+        sample.host_with_inventory(it.team, f"more-{i}")
+        create_token(owner, f"more {i}")
+        team = Team.objects.create(slug=f"more-{i}", name=f"More {i}")
+        Membership.objects.create(user=owner, team=team, role=Role.MAINTAINER)
+        Membership.objects.create(user=User.objects.create(username=f"more-{i}"), team=it.team, role=Role.MAINTAINER)
+        seed_workload(workload(f"more-{i}"), it.team)
+        sample.submitted(it.team, owner, sample.spec(**SMALL | {"name": f"more {i}", "placement": {"count": 2}}))
+        Job.objects.create(experiment=it.finished.experiment, reason="another host's")

@@ -1,0 +1,46 @@
+"""No page and no list of the API asks the database more often because there is more to show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tests.web.everything import Everything, everything, more_of_everything
+from tests.web.test_visibility import TABLE
+
+pytestmark = pytest.mark.django_db
+
+#: Addresses that a maintainer reads.
+READ = [route for route, row in TABLE.items() if row.get.startswith("200")]
+#: More than this on one page would be worth a look, whatever the page shows.
+MOST = 25
+
+
+def counted(it: Everything, person: str) -> dict[str, int]:
+    found = {}
+    for route in READ:
+        client = it.client(person, route)
+        with CaptureQueriesContext(connection) as captured:
+            answer: Any = client.get(it.address(route) + TABLE[route].query)
+            if answer.streaming:
+                list(answer.streaming_content)
+        if answer.status_code == 200:
+            found[route] = len(captured)
+    return found
+
+
+@pytest.mark.parametrize("person", ["maintainer", "anonymous"])
+def test_ten_of_each_cost_what_one_costs(db: None, person: str) -> None:
+    it = everything()
+    it.make_public()
+    counted(it, person)  # a token's last use is stamped once a minute
+    before = counted(it, person)
+    more_of_everything(it, 9)
+    it.make_public()
+    after = counted(it, person)
+    assert {route: (before[route], n) for route, n in after.items() if n > before[route]} == {}
+    assert {route: n for route, n in after.items() if n > MOST} == {}
+    assert len(after) == (len(READ) if person == "maintainer" else len(before)) > 5
