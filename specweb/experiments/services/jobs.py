@@ -188,7 +188,9 @@ def retry_job(job: Job, *, now: datetime, by: str) -> Job:
     """
     old = Job.objects.select_related("wanted_host", "experiment").get(pk=job.pk)
     if old.experiment.origin == Origin.SELF_RUN:
-        raise NotPossible(f"job {old.pk} was run without this service", remedy="Submit the experiment here, or run it again and upload that.")
+        raise NotPossible(
+            f"job {old.pk} was run without this service", remedy="Submit the experiment here, or run it again and upload that."
+        )
     if old.state not in (JobState.FAILED, JobState.CANCELLED):
         raise NotPossible(f"job {old.pk} is {old.state}", remedy="Only a job that failed or was cancelled can be retried.")
     if old.wanted_host and old.wanted_host.revoked_at:
