@@ -75,11 +75,12 @@ def run(argv: Sequence[str | Path], log: Path, *, env: Mapping[str, str], timeou
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             code = None
-        wall_s = time.monotonic() - began
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        _reap(process.pid)
+        finally:  # also when this bench is interrupted
+            wall_s = time.monotonic() - began
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            _reap(process.pid)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if code != 0:
         last = " / ".join(log.read_text("utf-8", "replace").strip().splitlines()[-4:])[-400:]
