@@ -84,8 +84,10 @@ _STAMP = struct.Struct("@ll")
 _CONTROL_BYTES = socket.CMSG_SPACE(3 * _STAMP.size) if hasattr(socket, "CMSG_SPACE") else 0
 #: Of ``struct tcp_info`` (linux/tcp.h): bytes received so far at 128, segments with data so far at 152.
 _INFO, _INFO_AT, _INFO_BYTES = struct.Struct("=Q16xI"), 128, 156
-#: With a small buffer the kernel acknowledges a burst when it is read and not in its middle. It holds a hundred events and more.
-_BUFFER_BYTES = 1 << 15
+#: A segment that arrives while the promised window is larger than the free buffer is acknowledged when it is read, not
+#: before. So the window is promised with a large buffer and used with a small one (which still holds a hundred events and
+#: more, as much as was promised), and promised again before what is left of it gets smaller than the buffer.
+_PROMISED_BYTES, _BUFFER_BYTES, _PROMISE_EVERY_BYTES = 1 << 18, 3 << 14, 1 << 12
 #: A batch beyond this is read at once: the reader is behind, and reading event by event would put it further behind.
 _MOST_APART_BYTES = 1 << 16
 _EVENT_END = re.compile(rb"\n\r?\n|\r\r")
@@ -109,6 +111,7 @@ class KernelReceiver:
         if self._is_local:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+        self._since_promise = 0  # bytes
 
     @property
     def stamps(self) -> Stamps:
@@ -127,7 +130,13 @@ class KernelReceiver:
             received, n_segments = _INFO.unpack_from(self._info(), _INFO_AT)
             pending = received - self._taken  # the end of the stream counts as one more
             if pending <= 0:
+                self._n_segments, self._looked_at = n_segments, looked_at
                 return sock.recv(1, socket.MSG_PEEK) != b""
+            self._since_promise += pending
+            promise = self._is_local and self._since_promise >= _PROMISE_EVERY_BYTES
+            if promise:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _PROMISED_BYTES)
+                self._since_promise = 0
             if n_segments - self._n_segments > 1:
                 self._read_apart(pending)
             else:
@@ -139,6 +148,8 @@ class KernelReceiver:
             self._n_segments, self._looked_at = n_segments, looked_at
             if self._is_local:  # acknowledge now (a sender may wait for it before it sends on), and hold the next one back
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+                if promise:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
         except BlockingIOError:
             return True
@@ -153,18 +164,23 @@ class KernelReceiver:
     def _read_apart(self, pending: int) -> None:
         """Several segments wait: each event is read by itself, so that it comes with its own stamp."""
         waiting = self._sock.recv(pending, socket.MSG_PEEK)
+        if not waiting:  # the end, and a segment that was sent twice
+            return
         ends = [m.end() for m in _EVENT_END.finditer(waiting)]
         if not ends or ends[-1] < len(waiting):
             ends.append(len(waiting))
-        if pending > _MOST_APART_BYTES:  # all but the last event share one read
+        if is_backlog := pending > _MOST_APART_BYTES:  # all but the last event share one read
             ends = ends[-2:]
-        pieces, start = [], 0
-        for end in ends:
-            data, control, _, _ = self._sock.recvmsg(end - start, _CONTROL_BYTES)
-            pieces.append((self._stamp_ns(control), time.monotonic(), data))
-            self._taken += len(data)
-            start = end
-        self._keep(pieces)
+        pieces: list[tuple[int, float, bytes]] = []
+        start = 0
+        try:
+            for end in ends:
+                data, control, _, _ = self._sock.recvmsg(end - start, _CONTROL_BYTES)
+                pieces.append((self._stamp_ns(control), time.monotonic(), data))
+                self._taken += len(data)
+                start = end
+        finally:
+            self._keep(pieces, n_joined=1 if is_backlog else 0)
 
     def _stamp_ns(self, control: list[tuple[int, int, bytes]]) -> int:
         """The stamp of the last byte read, in nanoseconds of the wall clock."""
@@ -175,17 +191,17 @@ class KernelReceiver:
         self._unstamped = True
         return time.time_ns()
 
-    def _keep(self, pieces: list[tuple[int, float, bytes]]) -> None:
+    def _keep(self, pieces: list[tuple[int, float, bytes]], *, n_joined: int = 0) -> None:
         """Stamps go from the wall clock, which may be set, to the monotonic one by comparing the two at each batch.
 
         A piece with the stamp of the next may have come earlier: after the stamp before, and after the last look, when it
-        was not there yet. If that leaves too much open it is marked.
+        was not there yet. If that leaves too much open it is marked. The first ``n_joined`` hold several events for one stamp.
         """
         wall_ns, now = time.time_ns(), time.monotonic()
         after_s = self._looked_at
         for i, (stamp_ns, read_at_s, data) in enumerate(pieces):
             at_s = min(now - (wall_ns - stamp_ns) * 1e-9, read_at_s)
-            shared = i + 1 < len(pieces) and pieces[i + 1][0] == stamp_ns
+            shared = i < n_joined or (i + 1 < len(pieces) and pieces[i + 1][0] == stamp_ns)
             self._came.append(Segment(at_s, read_at_s, shared and at_s - after_s > EXACT_S, data))
             if not shared:
                 after_s = max(after_s, at_s)

@@ -1,0 +1,238 @@
+"""The kernel's stamps against the sender's: exact however late one reads, and marked where they can't be."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from specagent.receive import EXACT_S, KernelReceiver, Segment, UserReceiver, receiver
+
+EVENT = b'data: {"n": %d, "more": "' + b"x" * 180 + b'"}\n\n'
+
+
+@contextmanager
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """(sender, reader) over loopback; the reader doesn't block."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as reader:
+        sender, _ = listener.accept()
+        with sender:
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            reader.setblocking(False)
+            yield sender, reader
+
+
+def send(sender: socket.socket, n: int, gap_s: float = 0.0, data: bytes = EVENT) -> list[float]:
+    """When each event was handed to the kernel."""
+    sent_at = []
+    for i in range(n):
+        sent_at.append(time.monotonic())
+        sender.sendall(data % i)
+        if gap_s:
+            time.sleep(gap_s)
+    return sent_at
+
+
+def read_all(reading: KernelReceiver | UserReceiver, n_bytes: int) -> list[Segment]:
+    until = time.monotonic() + 5
+    while sum(len(s.data) for s in reading.segments()) < n_bytes and time.monotonic() < until:
+        assert reading.read()
+    return list(reading.segments())
+
+
+def errors_ms(sent_at: list[float], segments: list[Segment]) -> list[float]:
+    return [1000 * (s.at_s - at) for at, s in zip(sent_at, segments, strict=True)]
+
+
+def test_an_event_that_waited_unread_keeps_its_own_arrival() -> None:
+    with pair() as (sender, reader):
+        reading = receiver(reader)
+        assert isinstance(reading, KernelReceiver)
+        errors = []
+        for i in range(10):
+            sent_at = send(sender, 1)
+            time.sleep(0.02)
+            read_all(reading, (i + 1) * len(EVENT % 0))
+            segment = reading.segments()[-1]
+            errors += errors_ms(sent_at, [segment])
+            assert segment.read_at_s - segment.at_s > 0.015
+            assert not segment.queued
+    assert reading.stamps == "kernel"
+    assert min(errors) >= 0
+    assert statistics.median(errors) < 0.2
+
+
+@pytest.mark.parametrize("size", [0, 300, 1000])
+def test_a_burst_that_waited_is_read_event_by_event_with_each_ones_arrival(size: int) -> None:
+    """Six events half a millisecond apart, read five milliseconds later: joined, the first would be 2.5 ms off."""
+    event, off = EVENT[:-4] + b"y" * size + EVENT[-4:], []
+    with pair() as (sender, reader):
+        reading = KernelReceiver(reader)
+        for i in range(20):
+            sent_at = send(sender, 6, 0.0005, event)
+            time.sleep(0.002)
+            came = read_all(reading, 6 * (i + 1) * len(event % 0))[-6:]
+            off += [e for e, s in zip(errors_ms(sent_at, came), came, strict=True) if not s.queued]
+    assert len(off) >= 60  # of 120: a sender that is held up for long makes some of them doubtful
+    assert sorted(off)[int(0.95 * len(off))] < 1000 * EXACT_S
+    assert statistics.median(off) < 0.2
+
+
+def test_events_of_one_segment_arrived_together_and_are_no_bound() -> None:
+    with pair() as (sender, reader):
+        reading = KernelReceiver(reader)
+        at = time.monotonic()
+        sender.sendall(b"".join(EVENT % i for i in range(5)))
+        time.sleep(0.02)
+        (segment,) = read_all(reading, 5 * len(EVENT % 0))
+    assert segment.data.count(b"\n\n") == 5
+    assert not segment.queued
+    assert 0 <= segment.at_s - at < 0.01
+
+
+def test_what_the_kernel_joined_is_marked_and_never_too_early() -> None:
+    """A reader that acknowledges at once lets the kernel join what comes next: then only the last arrival is a figure."""
+    with pair() as (sender, reader):
+        reading = KernelReceiver(reader)
+        reader.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        sent_at = send(sender, 6, 0.005)
+        came = read_all(reading, 6 * len(EVENT % 0))
+    assert len(came) == 6
+    errors = errors_ms(sent_at, came)
+    assert sum(s.queued for s in came) >= 3
+    assert not came[-1].queued
+    for error, segment in zip(errors, came, strict=True):
+        assert error >= 0  # an upper bound
+        assert segment.queued or error < 1000 * EXACT_S + 0.5
+
+
+def test_joined_events_that_are_bounded_within_a_millisecond_are_figures() -> None:
+    with pair() as (sender, reader):
+        reading = KernelReceiver(reader)
+        for i in range(20):
+            reader.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+            reading.read()  # nothing is there: what comes now came after this
+            looked_at = time.monotonic()
+            send(sender, 3)
+            for segment in read_all(reading, 3 * (i + 1) * len(EVENT % 0))[-3:]:
+                assert not segment.queued or segment.at_s - looked_at > EXACT_S / 2
+
+
+def test_a_part_of_an_event_bears_the_arrival_of_its_own_end() -> None:
+    with pair() as (sender, reader):
+        reading = KernelReceiver(reader)
+        whole = EVENT % 1
+        sender.sendall(whole[:30])
+        time.sleep(0.004)
+        at = time.monotonic()
+        sender.sendall(whole[30:])
+        time.sleep(0.01)
+        segment = read_all(reading, len(whole))[-1]
+    assert segment.data.endswith(b"\n\n")
+    assert 0 <= segment.at_s - at < 0.003
+
+
+def test_a_backlog_is_read_at_once_and_only_its_end_is_a_figure() -> None:
+    with pair() as (sender, reader):
+        reading = KernelReceiver(reader)
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        n = 2000
+        feeder = threading.Thread(target=send, args=(sender, n, 0.00002))
+        feeder.start()
+        feeder.join()
+        came = read_all(reading, sum(len(EVENT % i) for i in range(n)))
+    assert b"".join(s.data for s in came) == b"".join(EVENT % i for i in range(n))
+    assert len(came) < n / 10
+    assert came[0].queued
+    assert not came[-1].queued
+
+
+def test_a_sender_that_waits_for_acknowledgements_is_not_held_up() -> None:
+    """Nagle: the sender keeps a small segment back until the one before is acknowledged. Delayed, that would take 40 ms."""
+    with pair() as (sender, reader):
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+        reading = KernelReceiver(reader)
+        done = threading.Event()
+
+        def read() -> None:
+            while not done.is_set():
+                reading.read()
+                time.sleep(0.0002)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        sent_at = send(sender, 40, 0.005)
+        time.sleep(0.1)
+        done.set()
+        thread.join()
+    events = [s for s in reading.segments() for _ in range(s.data.count(b"\n\n"))]
+    lags = [s.at_s - at for at, s in zip(sent_at, events, strict=True)]
+    assert statistics.median(lags) < 0.002
+    assert max(lags) < 0.03
+
+
+def test_the_end_of_a_connection_and_how_it_came() -> None:
+    with pair() as (sender, reader):
+        reading = KernelReceiver(reader)
+        sender.sendall(EVENT % 1)
+        sender.shutdown(socket.SHUT_WR)
+        time.sleep(0.01)
+        assert reading.read()
+        assert not reading.read()
+    assert reading.error == ""
+    assert [s.data for s in reading.segments()] == [EVENT % 1]
+    with pair() as (sender, reader):
+        reading = KernelReceiver(reader)
+        sender.sendall(EVENT % 1)
+        time.sleep(0.01)
+        assert reading.read()
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        sender.close()
+        time.sleep(0.01)
+        assert not reading.read()
+    assert "reset" in reading.error.lower()
+
+
+class NoStamps(socket.socket):
+    """A kernel without stamps: it refuses to be asked for them."""
+
+    def setsockopt(self, level: int, option: int, *value: object) -> None:  # type: ignore[override]
+        if (level, option) == (socket.SOL_SOCKET, 37):
+            raise OSError(92, "Protocol not available")
+        super().setsockopt(level, option, *value)  # type: ignore[arg-type]
+
+
+def test_without_stamps_the_clock_at_the_read_has_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, NoStamps() as reader:
+        reader.connect(listener.getsockname())
+        sender, _ = listener.accept()
+        reader.setblocking(False)
+        reading = receiver(reader)
+        with sender:
+            sender.sendall(EVENT % 1)
+            time.sleep(0.02)
+            before = time.monotonic()
+            (segment,) = read_all(reading, len(EVENT % 1))  # type: ignore[arg-type]
+    assert isinstance(reading, UserReceiver)
+    assert reading.stamps == "user"
+    assert segment.at_s == segment.read_at_s >= before
+
+
+def test_a_clock_that_is_set_meanwhile_moves_no_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stamps are the wall clock's, compared with the monotonic one at each read. Set back by an hour it is the kernel's
+    stamp that is off as well, so here both are moved: the stamp by what the clock was set."""
+    with pair() as (sender, reader):
+        reading = KernelReceiver(reader)
+        at = time.monotonic()
+        sender.sendall(EVENT % 1)
+        time.sleep(0.005)
+        really = time.time_ns
+        stamp = reading._stamp_ns
+        monkeypatch.setattr(time, "time_ns", lambda: really() - 3_600_000_000_000)
+        monkeypatch.setattr(reading, "_stamp_ns", lambda control: stamp(control) - 3_600_000_000_000)
+        (segment,) = read_all(reading, len(EVENT % 1))
+    assert 0 <= segment.at_s - at < 1  # not an hour
