@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from speccore.theory import expected_accepted_share, expected_speedup, expected_tokens_per_pass
 
@@ -44,3 +47,13 @@ def test_what_is_no_chance_or_count_is_refused(alpha: float, k: int, c: float) -
         expected_speedup(alpha, k, c)
     with pytest.raises(ValueError, match="k is 0"):
         expected_accepted_share(0.5, 0)
+
+
+def test_the_docs_hold_these_values() -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "measurement.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (0\.\d) \| (\d+) \| (0\.\d\d) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", docs, re.MULTILINE)
+    assert len(rows) == 4
+    for alpha, k, c, tokens, speedup, share in rows:
+        assert f"{expected_tokens_per_pass(float(alpha), int(k)):.4f}" == tokens
+        assert f"{expected_speedup(float(alpha), int(k), float(c)):.4f}" == speedup
+        assert f"{expected_accepted_share(float(alpha), int(k)):.3f}" == share
