@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.urls import reverse
 
-from specweb.experiments.models import Experiment, Host, Job, Point
+from specweb.experiments.models import Experiment, Host, Job, Origin, Point
 from specweb.experiments.services.silence import Limits
 from specweb.results.models import Trial
 
@@ -84,6 +84,7 @@ class Card:
     question: str
     team: str
     public: bool
+    self_run: bool
     created_at: datetime
     jobs: list[JobLine]
 
@@ -133,6 +134,7 @@ def card(experiment: Experiment, answers: Mapping[UUID, Sequence[Mapping[str, An
         question=experiment.question,
         team=experiment.team.name,
         public=experiment.visibility == "public",
+        self_run=experiment.origin == Origin.SELF_RUN,
         created_at=experiment.created_at,
         jobs=jobs,
     )

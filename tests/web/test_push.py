@@ -384,6 +384,23 @@ class TestWorkloads:
         assert not Workload.objects.filter(team=world.team).exists()
 
 
+def test_pages_say_that_it_is_self_run(world: World, run: Path) -> None:
+    job = measured(Job.objects.get(pk=pushed(run, world.owner).job))
+    client = Client()
+    client.force_login(world.owner)
+    overview, page = client.get("/"), client.get(f"/experiments/{job.experiment_id}/")
+    assert overview.status_code == page.status_code == 200
+    assert '<span class="pill">self-run</span>' in overview.content.decode()
+    assert "nobody here saw the run" in page.content.decode()
+    assert "box-self-run" in page.content.decode()
+    assert f"/hosts/{job.host_id}" not in page.content.decode()  # no page of a host that never polls
+    assert "box-self-run" not in client.get("/hosts/").content.decode()
+    attempt = Attempt.objects.filter(trial__job=job).first()
+    assert attempt is not None
+    assert client.get(f"/attempts/{attempt.pk}/").status_code == 200
+    assert client.get(f"/jobs/{job.pk}/evidence").status_code == 200
+
+
 def test_an_upload_that_broke_off_is_gone_on_with(world: World, run: Path) -> None:
     cut = connection(world.owner, Carrier(10))
     with pytest.raises(Unreachable):
