@@ -110,7 +110,10 @@ def log_out_elsewhere(request: HttpRequest) -> HttpResponse:
 def _password_form(request: HttpRequest, data: Any = None) -> Any:
     """With the old password for who has one; who came by a login link sets a first one."""
     kind = PasswordChangeForm if request.user.has_usable_password() else SetPasswordForm
-    return kind(request.user, data, label_suffix="")
+    form = kind(request.user, data, label_suffix="")
+    for bound in form.visible_fields():
+        bound.field.widget.attrs.pop("autofocus", None)  # the page is about more than the password
+    return form
 
 
 def _page(request: HttpRequest, status: int = 200, **fields: Any) -> HttpResponse:
