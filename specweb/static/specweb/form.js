@@ -57,7 +57,13 @@
   document.addEventListener("htmx:beforeOnLoad", (event) => {
     if (event.detail.xhr.getResponseHeader("HX-Redirect")) forget();
   });
+  // What was opened stays open when the same thing comes anew.
+  let opened = [];
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    opened = [...event.detail.target.querySelectorAll("details[open][id]")].map((e) => e.id);
+  });
   document.addEventListener("htmx:afterSwap", (event) => {
+    for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
     if (event.detail.target === preview) showFaults();
     else if (event.detail.target === place) {
       touched = new Set();
