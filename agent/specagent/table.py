@@ -102,6 +102,7 @@ def _flat(c: ComparisonResult, host_name: str) -> dict[str, Any]:
         "verdict": c.verdict.word,
         "reason": c.verdict.reason,
         "acceptance_rate": value_of(c.acceptance_rate),
+        "drafted_per_cycle": value_of(c.drafted_per_cycle),
         "mean_acceptance_length": value_of(c.mean_acceptance_length),
         "tokens_per_target_pass": value_of(c.tokens_per_target_pass),
         "memory_bill_bytes": None if (bill := value_of(c.memory_bill_bytes)) is None else round(bill),

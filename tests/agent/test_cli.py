@@ -71,6 +71,7 @@ def test_run_prints_the_comparison_and_leaves_the_evidence(config_file: Path, ex
     (comparison,) = result["comparisons"]
     assert (comparison["arm"], comparison["mode"], comparison["workload"]) == ("draft-3", "draft", "count")
     assert comparison["acceptance_rate"] > 0.5  # counting is easy to draft
+    assert 0 < comparison["drafted_per_cycle"] <= 3  # stands beside the rate, and the limit is three
     assert comparison["memory_bill_bytes"] > 0  # a second model is loaded
     assert len(result["evidence"]) == 6 * len(evidence.KINDS)
     folders = sorted((out / "attempts").iterdir())
