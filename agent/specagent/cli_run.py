@@ -18,7 +18,7 @@ from speccore.errors import SpecError
 from speccore.estimate import job_minutes
 from speccore.presets import preset, presets
 from speccore.protocol import JobPlan
-from speccore.selfrun import REPORT, RUN, RunIndex
+from speccore.selfrun import JOB, REPORT, RUN, RunIndex
 from speccore.spec import ExperimentSpec, parse_spec, problem_lines
 from speccore.workload import Workload
 from speccore.workloads import builtin
@@ -37,11 +37,14 @@ TOKEN_VARIABLE = "SPECWEB_TOKEN"  # noqa: S105  a name, not a secret
 
 def add_commands(actions: Any, common: argparse.ArgumentParser) -> None:
     run = actions.add_parser("run", parents=[common], help="run an experiment here, with no server")
-    run.add_argument("experiment", metavar="FILE|PRESET", help="the experiment, YAML or JSON; or one of `specweb-agent presets`")
+    run.add_argument("experiment", metavar="FILE|PRESET", nargs="?", help="the experiment, YAML or JSON; or one of `specweb-agent presets`")
     run.add_argument("--target", metavar="ALIAS", help="the model of a preset, by its alias in the configuration")
     run.add_argument("--draft", metavar="ALIAS", help="the draft model of a preset")
     run.add_argument("--out", type=Path, help="folder for evidence, analysis and report (default: specweb-run-TIME)")
     run.add_argument("--budget", type=_seconds, metavar="TIME", help="begin no block that would not end in this time: 45m, 3h, 1h30m")
+    run.add_argument(
+        "--resume", type=Path, metavar="DIR", help="go on with a run that was stopped, killed or out of time; whole blocks are kept"
+    )
     run.add_argument("--json", type=Path, dest="json_file", help="write the comparisons to this file")
     run.add_argument("--quiet", action="store_true", help="print the result only")
     run.set_defaults(action=_run)
@@ -74,33 +77,28 @@ def _run(args: argparse.Namespace) -> int:
     host = take_inventory(config, FileCache(config.state_dir / "files.json"))
     for problem in host.inventory.problems if not args.quiet else []:
         note(problem)
-    out = args.out or Path(f"specweb-run-{datetime.now().astimezone():%Y%m%d-%H%M%S}")
-    if (out / "job.json").exists():
-        complain(f"{out} holds another run", "Name another folder with --out.")
+    out = args.resume or args.out or Path(f"specweb-run-{datetime.now().astimezone():%Y%m%d-%H%M%S}")
+    if not args.resume and (out / JOB).exists():
+        complain(f"{out} holds another run", f"Name another folder with --out, or go on with it: --resume {out}")
         return BAD_INPUT
     if args.json_file and not args.json_file.resolve().parent.is_dir():
         complain(f"--json {args.json_file}: there is no such folder", "Make the folder first.")
         return BAD_INPUT
-    if args.budget is not None and (refusal := _tell_plan(spec, host, workloads, args.budget, quiet=args.quiet)):
+    if spec and args.budget is not None and (refusal := _tell_plan(spec, host, workloads, args.budget, quiet=args.quiet)):
         complain(*refusal)
         return BAD_INPUT
-    out.mkdir(parents=True, exist_ok=True)
+    if not args.resume:
+        out.mkdir(parents=True, exist_ok=True)
     if host.engine_records:
         sweep_records(host.engine_records)
     stop = threading.Event()
     progress = RunProgress(quiet=args.quiet)
+    told = (stop, progress.running, progress.attempt, progress.planned)
     with stopping(stop.set):
-        done = local.run_local(
-            spec,
-            host,
-            workloads,
-            out.resolve(),
-            stop,
-            progress.running,
-            progress.attempt,
-            on_planned=progress.planned,
-            budget_s=args.budget,
-        )
+        if spec:
+            done = local.run_local(spec, host, workloads, out.resolve(), *told, budget_s=args.budget)
+        else:
+            done = local.resume_local(host, out.resolve(), *told, budget_s=args.budget)
     progress.over()
     if args.json_file:
         data = table.as_json(done.offer, host.inventory.hostname, done.reports, done.analysis)
@@ -108,8 +106,14 @@ def _run(args: argparse.Namespace) -> int:
     return _tell_result(done, host, out)
 
 
-def _experiment(args: argparse.Namespace) -> ExperimentSpec:
-    """A file that is there, else a preset with its models put in."""
+def _experiment(args: argparse.Namespace) -> ExperimentSpec | None:
+    """A file that is there, else a preset with its models put in; None where a run is gone on with, which has it."""
+    if args.resume:
+        if given := [n for n in ("experiment", "out", "target", "draft") if getattr(args, n)]:
+            raise SpecError(f"--resume goes on with a run as it is, and {', '.join(given)} would change it", remedy="Leave it out.")
+        return None
+    if not args.experiment:
+        raise SpecError("no experiment is named", remedy="Name a file, or one of `specweb-agent presets`.")
     path = Path(args.experiment)
     if path.exists() or path.suffix in (".yaml", ".yml", ".json") or len(path.parts) > 1:
         if args.target or args.draft:
@@ -138,6 +142,8 @@ def _tell_plan(spec: ExperimentSpec, host: Host, workloads: dict[str, Workload],
     say(f"a block takes {budget.in_words(low)} to {budget.in_words(high)} ({basis})")
     decision = budget.before_start(budget_s, low, spec.blocks)
     if decision.start:
+        if decision.why_not:
+            say(f"by this guess {decision.why_not}; the first block will tell")
         return None
     return f"--budget: {decision.why_not}", "Give more time, or lower the experiment's arms, points, probes or max_tokens. Nothing was run."
 
@@ -156,7 +162,7 @@ def _tell_result(done: local.LocalRun, host: Host, out: Path) -> int:
     if done.analysis is None:
         error = done.finished.error
         complain(f"the job {done.finished.outcome}" + (f": {error.message}" if error else ""), error.remedy if error else "")
-        print(f"evidence: {out}", file=sys.stderr)
+        print(f"evidence: {out}\nto go on: specweb-agent run --resume {out}", file=sys.stderr)
         return INTERRUPTED if done.finished.outcome == "cancelled" else FAILED
     analysis = done.analysis
     index = RunIndex.model_validate(local.read_json(out / RUN))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 import uuid
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from speccore import budget, compare, engines, measure, plan, selfrun
 from speccore.canonical import sha256_of
 from speccore.errors import ErrorBody, SpecError, UnknownModel
@@ -133,15 +135,66 @@ def run_local(
     With ``budget_s`` no block begins that would not end in that many seconds.
     """
     offer = make_offer(spec, host, workloads)
-    on_planned(len(offer.plan.trials))
-    sink = FolderSink(out, on_attempt)
     used = {name: workloads[name] for name in offer.plan.workloads}
     evidence.write_json(out / JOB, offer)
     evidence.write_json(out / INVENTORY, host.inventory)
     evidence.write_whole(out / WORKLOADS, _json({name: w.model_dump(mode="json") for name, w in used.items()}))
-    job = runner.prepare(offer, workloads, host)
+    return _run(offer, used, host, out, stop, tell, on_attempt, on_planned, budget_s)
+
+
+def resume_local(
+    host: Host,
+    out: Path,
+    stop: threading.Event,
+    tell: Callable[[Running], None],
+    on_attempt: Callable[[AttemptReport], None],
+    on_planned: Callable[[int], None] = lambda n_trials: None,
+    *,
+    budget_s: float | None = None,
+) -> LocalRun:
+    """Goes on with a run that was stopped, killed or out of time: whole blocks are kept, one that was begun is run anew.
+
+    Raises :class:`SpecError` if the folder holds no run, or the machine is another than it was.
+    """
+    if not (out / JOB).exists():
+        raise SpecError(f"{out} holds no run", remedy="Name the folder that specweb-agent run has left.")
+    try:
+        offer = JobOffer.model_validate(read_json(out / JOB))
+        before = HostInventory.model_validate(read_json(out / INVENTORY))
+        workloads = {name: Workload.model_validate(w) for name, w in read_json(out / WORKLOADS).items()}
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise SpecError(f"the run in {out} can't be read: {where}: {first['msg']}", remedy="Begin it anew in another folder.") from error
+    if changed := [name for name in _SAME_MACHINE if getattr(before, name) != getattr(host.inventory, name)]:
+        said = ", ".join(name.replace("_", " ") for name in changed)
+        raise SpecError(f"the machine is not as it was when the run began: {said} changed", remedy="Begin it anew in another folder.")
+    (out / RUN).unlink(missing_ok=True)
+    return _run(offer, workloads, host, out, stop, tell, on_attempt, on_planned, budget_s)
+
+
+#: Of the inventory, what must not change between the blocks of a run.
+_SAME_MACHINE = ("cpu_model", "n_cores", "memory_bytes", "engine_threads", "devices", "os", "allowed_flags")
+
+
+def _run(
+    offer: JobOffer,
+    workloads: Mapping[str, Workload],
+    host: Host,
+    out: Path,
+    stop: threading.Event,
+    tell: Callable[[Running], None],
+    on_attempt: Callable[[AttemptReport], None],
+    on_planned: Callable[[int], None],
+    budget_s: float | None,
+) -> LocalRun:
+    sink = FolderSink(out, on_attempt)
+    left = _what_is_left(offer, [report for report, _ in sink.done])
+    on_planned(len(offer.plan.trials) - len(left.done_trials))
+    job = runner.prepare(left, workloads, host)
     work = out / "work"
-    clock, started_at = BlockClock(budget_s, spec.blocks), datetime.now(UTC)
+    shutil.rmtree(work, ignore_errors=True)
+    clock, started_at = BlockClock(budget_s, offer.spec.blocks), datetime.now(UTC)
     finished = runner.run_job(job, work, sink, stop, tell, may_start=clock.may_start)
     if work.exists() and not any(work.iterdir()):
         work.rmdir()
@@ -151,8 +204,28 @@ def run_local(
         analysis = analyse(offer, workloads, sink)
         evidence.write_json(out / ANALYSIS, analysis)
     n_blocks = selfrun.whole_blocks(offer, reports)
+    started_at = min([started_at, *(r.started_at for r in reports)])
     _write_index(out, finished, sink, started_at, budget_s, n_blocks)
     return LocalRun(offer, finished, analysis, reports, n_blocks, clock.decision.why_not)
+
+
+def _what_is_left(offer: JobOffer, reports: list[AttemptReport]) -> JobOffer:
+    """The job without its whole blocks; those that were begun and broke off are run whole once more."""
+    if not reports:
+        return offer
+    blocks = {t.id: t.block for t in offer.plan.trials}
+    unfinished = {t.block for t, _ in plan.next_trials(offer.spec, offer.plan, selfrun.outcomes(offer, reports))}
+    runs: dict[int, int] = {}
+    for report in reports:
+        block = blocks[report.trial]
+        runs[block] = max(runs.get(block, 1), report.block_run)
+    again = {block: run + (block in unfinished) for block, run in runs.items()}
+    return offer.model_copy(
+        update={
+            "done_trials": [trial for trial, block in blocks.items() if block not in unfinished],
+            "block_runs": {block: run for block, run in again.items() if run > 1},
+        }
+    )
 
 
 def _write_index(out: Path, finished: Finished, sink: FolderSink, started_at: datetime, budget_s: float | None, n_blocks: int) -> None:

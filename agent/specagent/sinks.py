@@ -8,7 +8,7 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import zstandard
@@ -34,11 +34,18 @@ class FolderSink:
     """
 
     def __init__(self, out: Path, on_attempt: Callable[[AttemptReport], None] | None = None) -> None:
+        """A folder that holds attempts already is gone on with: ``done`` begins with them."""
         self._attempts = out / "attempts"
         self._attempts.mkdir(parents=True, exist_ok=True)
         self._on_attempt = on_attempt
+        self.done: list[tuple[AttemptReport, Path]] = sorted(self._earlier(), key=lambda done: done[0].ended_at)
         self._numbers: dict[str, int] = {}
-        self.done: list[tuple[AttemptReport, Path]] = []
+        for report, _ in self.done:
+            self._numbers[report.trial] = max(report.n, self._numbers.get(report.trial, 0))
+
+    def _earlier(self) -> Iterator[tuple[AttemptReport, Path]]:
+        for path in self._attempts.glob("*/report.json"):
+            yield AttemptReport.model_validate_json(path.read_bytes()), path.parent
 
     def next_attempt(self, trial: str) -> int:
         self._numbers[trial] = self._numbers.get(trial, 0) + 1

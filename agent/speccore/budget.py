@@ -49,8 +49,15 @@ def next_block(budget_s: float, elapsed_s: float, block_seconds: Sequence[float]
     return Decision(start=True)
 
 
+#: What a block takes may be guessed wrong by this factor; further off than that, a time is refused without a try.
+GUESS_ERROR = 4.0
+
+
 def before_start(budget_s: float, low_block_s: float, n_planned: int) -> Decision:
-    """Whether it makes sense to begin at all, if a block takes at least ``low_block_s`` seconds, as is guessed."""
+    """Whether it makes sense to begin at all, if a block is guessed to take ``low_block_s`` seconds or more.
+
+    ``start`` with ``why_not``: by the guess the time is too short; the first block will tell.
+    """
     needed = min(MIN_BLOCKS, n_planned)
     if (fitting := blocks_that_fit(budget_s, low_block_s)) >= needed:
         return Decision(start=True)
@@ -58,7 +65,8 @@ def before_start(budget_s: float, low_block_s: float, n_planned: int) -> Decisio
         f"a block takes {in_words(low_block_s)} or more, so that {fitting} of the {needed} blocks that an interval needs fit into "
         f"{in_words(budget_s)}; {in_words(needed * low_block_s)} or more would be needed"
     )
-    return Decision(start=False, why_not=why, useless=True)
+    hopeless = blocks_that_fit(GUESS_ERROR * budget_s, low_block_s) < needed
+    return Decision(start=not hopeless, why_not=why, useless=hopeless)
 
 
 def seconds_of(text: str) -> float:

@@ -50,9 +50,14 @@ def test_who_plans_fewer_than_three_blocks_gets_them() -> None:
 def test_before_anything_is_run() -> None:
     assert before_start(90.0, 30.0, 5).start
     decision = before_start(89.0, 30.0, 5)
-    assert not decision.start
+    assert decision.start  # a guess may be wrong
+    assert not decision.useless
     assert "2 of the 3 blocks" in decision.why_not
     assert "1 min 30 s or more would be needed" in decision.why_not
+    assert before_start(22.5, 30.0, 5).start
+    hopeless = before_start(22.4, 30.0, 5)  # not even if the guess were four times too high
+    assert not hopeless.start
+    assert hopeless.useless
 
 
 @given(
