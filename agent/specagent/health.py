@@ -96,18 +96,19 @@ def bottleneck(health: ClientHealth) -> str:
     return ""
 
 
-def overload(exchanges: list[Exchange]) -> str:
+def overload(exchanges: Sequence[Exchange]) -> str:
     """In words, if requests in flight kept growing: later requests then wait for earlier ones, and no latency is steady.
 
-    Compared are the second and the third third of the requests; the first fills the server.
+    Compared are the two halves of the requests that came after the first answer had ended; those before fill the server.
+    The halves must differ by more than chance would make them (in flight are a Poisson number of requests, at best).
     """
     starts = sorted(e.scheduled_at for e in exchanges if e.scheduled_at is not None)
     ends = sorted(e.closed_at for e in exchanges)
-    third = len(starts) // 3
-    if third < 4:
+    waiting = [i + 1 - answered for i, at in enumerate(starts) if (answered := bisect.bisect_right(ends, at))]
+    half = len(waiting) // 2
+    if half < 4:
         return ""
-    waiting = [i + 1 - bisect.bisect_right(ends, at) for i, at in enumerate(starts)]
-    middle, last = sum(waiting[third : 2 * third]) / third, sum(waiting[-third:]) / third
-    if last <= 1.25 * middle + 2 * math.sqrt(middle) / math.sqrt(third) + 1:
+    early, late = sum(waiting[:half]) / half, sum(waiting[half:]) / (len(waiting) - half)
+    if late <= 1.25 * early + 2 * math.sqrt(early):
         return ""
-    return f"requests came faster than they were answered: {middle:.1f} were in flight in the middle of the run, {last:.1f} at its end"
+    return f"requests came faster than they were answered: {early:.1f} were in flight in the run's first half, {late:.1f} in its second"
