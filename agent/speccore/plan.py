@@ -180,8 +180,11 @@ class _Dealer:
     def __init__(self, spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> None:
         self.spec = spec
         self.workloads = {p.key: workloads[p.workload] for p in spec.points}
-        self.decks = {w.content_hash(): _Deck(w, w.items, _rng(spec.seed, f"items/{w.ref}")) for w in self.workloads.values()}
-        self.warmup_decks = {w.content_hash(): _Deck(w, w.warmup, _rng(spec.seed, f"warmup/{w.ref}")) for w in self.workloads.values()}
+        # Hashed once: a large workload takes its time, and a job asks thousands of times.
+        hashes = {name: workloads[name].content_hash() for name in {p.workload for p in spec.points}}
+        self.hashes = {p.key: hashes[p.workload] for p in spec.points}
+        self.decks = {self.hashes[k]: _Deck(w, w.items, _rng(spec.seed, f"items/{w.ref}")) for k, w in self.workloads.items()}
+        self.warmup_decks = {self.hashes[k]: _Deck(w, w.warmup, _rng(spec.seed, f"warmup/{w.ref}")) for k, w in self.workloads.items()}
         # An arm with a trial for each point may send all its warm-up requests to one point; the others share them out.
         alone = len(spec.points) == 1 or any(a.mode in STATEFUL_MODES for a in spec.arms)
         self.n_warmup_each = spec.warmup.requests if alone else -(-spec.warmup.requests // len(spec.points))
@@ -204,15 +207,16 @@ class _Dealer:
         workload = self.workloads[point.key]
         drawn = []
         for _ in range(needed):
-            item = decks[workload.content_hash()].take(used)
+            item = decks[self.hashes[point.key]].take(used)
             if item is None:
-                raise self._too_short(workload, what)
+                raise self._too_short(point, what)
             used.add(_start(item))
             drawn.append((item.id, probe_seed(self.spec.seed, workload.ref, block, item.id)))
         return drawn
 
-    def _too_short(self, workload: Workload, what: str) -> SpecError:
-        points = [p for p in self.spec.points if self.workloads[p.key].content_hash() == workload.content_hash()]
+    def _too_short(self, point: Point, what: str) -> SpecError:
+        workload = self.workloads[point.key]
+        points = [p for p in self.spec.points if self.hashes[p.key] == self.hashes[point.key]]
         items = workload.items if what == "probe" else workload.warmup
         needed = sum(p.probes for p in points) if what == "probe" else self.n_warmup_each * len(points)
         distinct = len({_start(i) for i in items})

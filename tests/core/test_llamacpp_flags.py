@@ -291,3 +291,25 @@ def test_loaded_model_context_and_slots_are_compared() -> None:
     assert "has 1 slots, asked for were 2" in LLAMA.loaded_problem(props, two, "target.gguf", 2048)
     assert "router mode" in LLAMA.loaded_problem(json.loads(read("b10434-router.props.json")), settings, "target.gguf", 2048)
     assert LLAMA.loaded_problem({}, settings, "target.gguf", 2048) != ""
+
+
+def test_what_no_build_can_do_is_told_of_flags_values_modes_and_fields() -> None:
+    settings = EngineSettings(extra={"--port": 1, "--spec-type": "x", "--numa": ["--api-key", "-x"], "--prio": -1})
+    arms = [
+        Arm(name="off", mode="off"),
+        Arm(name="s", mode="suffix"),
+        Arm(name="n", mode="ngram-simple", draft_limit=4, p_min=0.5, draft_min=1),
+        Arm(name="m", mode="mtp", draft_limit=2, p_min=0.5),
+    ]
+    found = LLAMA.never_possible(settings, arms)
+    flags = [(e.details["flag"], e.details.get("value")) for e in found if "flag" in e.details]
+    assert flags == [("--port", None), ("--spec-type", None), ("--numa", "--api-key"), ("--numa", "-x")]
+    fields = [(e.details["arm"], e.details.get("field")) for e in found if "arm" in e.details]
+    assert fields == [("s", None), ("n", "draft_min"), ("n", "p_min")]
+    assert all(e.remedy for e in found)
+
+
+def test_flags_that_no_known_build_has_come_with_the_nearest() -> None:
+    settings = EngineSettings(extra={"--override-tensors": "x", "--cpu-moe": True, "--qqqqqqqq": 1, "--draft-max": 3})
+    assert LLAMA.unknown_flags(settings, [TODAY, OLDER]) == {"--override-tensors": " (did you mean --override-tensor?)", "--qqqqqqqq": ""}
+    assert "--draft-max" in LLAMA.unknown_flags(settings, [TODAY])  # this build has removed it

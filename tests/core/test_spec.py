@@ -236,7 +236,7 @@ FULL = GOOD | {
 
 
 @given(st.lists(st.tuples(st.sampled_from(PATHS), st.sampled_from(NODES)), min_size=1, max_size=4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_value_at_any_node_is_taken_or_refused_in_words(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
     data = copy.deepcopy(FULL)
     for path, value in changes:

@@ -157,7 +157,7 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
 
 
 @given(specs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_spec_comes_back_from_its_yaml(spec: ExperimentSpec) -> None:
     back, problems = parse_spec(read_yaml(spec_to_yaml(spec).encode()))
     assert problems == []
