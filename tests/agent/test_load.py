@@ -168,7 +168,7 @@ def one_at_a_time(took_s: float) -> Iterator[int]:
 
 def test_one_that_stalls_holds_nobody_up() -> None:
     stalls = Script([(10, event("x", 1))], framing="chunked", end="hold", whole=False)
-    with ReplayServer([stalls, answer(100), answer(100), answer(100)]) as server:
+    with ReplayServer(lambda path, body: stalls if body["i"] == 0 else answer(100)) as server:
         result = run(server, requests(4), Closed(2), stall_s=0.4)
     records = {r.probe: r for r, _ in load.records_of(result, openai_stream)}
     assert records["p#0"].failure == "probe_stalled"
