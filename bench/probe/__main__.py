@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--streams", default="", help="only scenarios with so many streams, by comma")
     parser.add_argument("--per-event", default="", help="only scenarios with so many tokens an event, by comma")
     parser.add_argument("--seconds", type=float, default=8.0, help="length of a stream at the rate")
-    parser.add_argument("--full-speed-tokens", type=int, default=40_000)
+    parser.add_argument("--full-speed-events", type=int, default=40_000, help="of the one stream as fast as it goes")
     parser.add_argument("--out", type=Path, help="JSON file")
     parser.add_argument("--markdown", type=Path, help="file for the table as it stands in docs/measurement.md")
     parser.add_argument("--details", type=Path, help="JSON file with everything that is known of each run")
@@ -83,7 +83,7 @@ def main() -> None:
     streams, per_event = ({int(n) for n in text.split(",") if n} for text in (args.streams, args.per_event))
     wanted = [
         s
-        for s in scenarios(args.seconds, args.full_speed_tokens)
+        for s in scenarios(args.seconds, args.full_speed_events)
         if (not streams or s.streams in streams) and (not per_event or s.tokens_per_event in per_event)
     ]
     if not wanted:

@@ -36,12 +36,12 @@ class Scenario:
         return replace(self, n_tokens=max(SHORT_TOKENS, SHORT_EVENTS * self.tokens_per_event), stop_after=None)
 
 
-def scenarios(seconds: float = 8.0, full_speed_tokens: int = 40_000) -> list[Scenario]:
+def scenarios(seconds: float = 8.0, full_speed_events: int = 40_000) -> list[Scenario]:
     """The published set; ``seconds`` is the length of a stream at the rate."""
     n = round(RATE * seconds)
     return [
         Scenario(64, 1, n),
         *(Scenario(256, k, n) for k in (1, 4, 16)),
-        *(Scenario(1, k, full_speed_tokens, rate=0.0) for k in (1, 4, 16)),
+        *(Scenario(1, k, full_speed_events * k, rate=0.0) for k in (1, 4, 16)),
         Scenario(32, 1, n, stop_after=2 * n // 3),
     ]

@@ -91,6 +91,11 @@ def lateness_ms(answer: Mapping[str, Any]) -> list[float]:
     return [1000 * (at - due - i * answer["period_s"]) for i, at in enumerate(answer["stamps"])]
 
 
-def cpu_per_1k_tokens(cpu_s: float, tokens: int, short_cpu_s: float, short_tokens: int) -> float:
-    """CPU seconds for each 1,000 tokens beyond those of the short run, which holds what any run costs."""
+def cpu_per_1k_tokens(cpu_s: float, tokens: int, short_cpu_s: float, short_tokens: int) -> float | None:
+    """CPU seconds for each 1,000 tokens beyond those of the short run, which holds what any run costs.
+
+    None if the difference drowns in the noise of the start-up.
+    """
+    if cpu_s <= short_cpu_s or tokens <= short_tokens:
+        return None
     return 1000 * (cpu_s - short_cpu_s) / (tokens - short_tokens)

