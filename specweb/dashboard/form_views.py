@@ -160,7 +160,7 @@ def _submit(request: HttpRequest, teams: Sequence[Team], team: Team, sent: Sent)
     if spec is None:
         return _page(request, teams, team, Reply(sent, faults, SUMMARY))
     # One form, sent twice, is one experiment; changed in between, it is another one.
-    key = uuid.uuid5(sent.submission_key or uuid.uuid4(), spec.spec_hash())
+    key = uuid.uuid5(sent.submission_key or uuid.uuid4(), f"{spec.spec_hash()} {sent.visibility}")
     again = Experiment.objects.filter(team=team, submission_key=key).exists()
     visibility = Visibility.PUBLIC if sent.visibility == "public" else Visibility.TEAM
     try:

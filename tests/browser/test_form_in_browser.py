@@ -76,7 +76,7 @@ def test_the_sample_by_mouse_in_three_clicks(live_server):
         wait_for_preview(page, "20 starts of the server")
         assert "would run it" in page.inner_text("#preview")
         assert "--spec-draft-n-max 3" in page.inner_text("#preview .m-draft ins >> nth=2")
-        page.click("#do-submit")
+        page.click("#do-submit-here")
         page.wait_for_url(re.compile(r"/experiments/[0-9a-f-]{36}/"))
         assert someone.complaints == []
     assert stored() == [demo_spec()]

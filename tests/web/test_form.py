@@ -324,6 +324,37 @@ def test_back_and_changed_is_another_experiment(form):
     assert sorted(e.parsed_spec.blocks for e in Experiment.objects.all()) == [5, 7]
 
 
+def test_a_host_that_can_t_run_it_is_told_apart_from_one_that_would(form, people):
+    bare = sample.host_with_inventory(people.team, "bare-box")
+    bare.inventory.content["models"] = bare.inventory.content["models"][:1]
+    bare.inventory.save()
+    shown = html.unescape(re.sub(r"<[^>]+>", " ", form.look()))
+    assert re.search(r"xeon\s+online\s+would run it", shown)
+    assert re.search(r"bare-box\s+online\s+can’t run it", shown)
+    assert "has no model 'demo-draft'" in shown
+    assert "--spec-draft-n-max 8" in shown
+    assert "20 starts of the server" in shown
+    assert "block 5" in shown
+    assert re.search(r"\d min", shown)
+
+
+def test_a_rare_wish_is_warned_about_beside_its_field(form):
+    assert 'href="#f-blocks"' in form.change(blocks="2").look()
+
+
+def test_what_goes_away_between_check_and_submission_is_told(form):
+    def meanwhile(execute, sql, params, many, context):
+        if "submission_key" in sql and sql.startswith("SELECT 1"):  # the check is done, and nothing is stored yet
+            Workload.objects.filter(name="count").update(name="counted")
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(meanwhile):
+        form.press("submit")
+    assert not Workload.objects.filter(name="count").exists()
+    assert "count" in faults(form.page)["points-0-workload"]
+    assert Experiment.objects.count() == 0
+
+
 def test_two_new_forms_are_two_experiments(form, people):
     form.press("submit")
     FormClient(people.owner).press("submit")
