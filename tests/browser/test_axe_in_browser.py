@@ -1,0 +1,104 @@
+"""Every page is free of serious findings of axe-core, and a keyboard reaches all of it with the focus in sight."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from django.urls import reverse
+from playwright.sync_api import Page
+
+from specweb.experiments.models import Host, Job
+from tests.browser.visitors import CHROMIUM, visitor
+from tests.web import sample
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(not CHROMIUM, reason="no chromium: apt-get install --no-install-recommends chromium, or set CHROMIUM to its path"),
+]
+
+
+def serious(page: Page) -> list[str]:
+    """Rule and place of each finding that shuts somebody out."""
+    found = Axe().run(page).response["violations"]
+    return [f"{v['id']}: {n['target']} {n['failureSummary']}" for v in found if v["impact"] in ("serious", "critical") for n in v["nodes"]]
+
+
+@pytest.fixture
+def both(people) -> tuple[sample.Run, sample.Run]:
+    """A finished experiment, and one that runs on the same host."""
+    done = sample.finished(people.team, people.owner, sample.spec(blocks=3))
+    running = sample.claimed(sample.submitted(people.team, people.owner, sample.spec(blocks=3, name="Runs")), Host.objects.get())
+    sample.play(running, n_trials=5, fails=lambda t: t.index == 3)
+    told = {"trial": running.plan.trials[5].id, "phase": "probing", "probe": 2, "n_probes": 6, "tokens_per_s": 84.0, "log_tail": ["a line"]}
+    began = datetime.now(UTC) - timedelta(minutes=3)
+    Job.objects.filter(pk=running.job.pk).update(progress={"job_id": str(running.job.pk), "lease": 1} | told, running_at=began)
+    return done, running
+
+
+def pages(done: sample.Run, running: sample.Run) -> dict[str, str]:
+    attempt = done.attempts[1].pk
+    return {
+        "overview": "/",
+        "running": reverse("experiment", args=[running.experiment.pk]),
+        "answered": reverse("experiment", args=[done.experiment.pk]),
+        "numbers": reverse("numbers", args=[done.job.pk]) + "?arm=draft-3&point=count/c1/ctx0/t0",
+        "trial": reverse("attempt", args=[attempt]),
+        "failed trial": reverse("attempt", args=[running.attempts[3].pk]),
+        "evidence": reverse("evidence", args=[attempt, "records.jsonl"]) + "?line=2&field=final.timings.draft_n",
+        "evidence list": reverse("evidence-list", args=[done.job.pk]),
+        "hosts": reverse("hosts"),
+        "host": reverse("host", args=[Host.objects.get().pk]),
+        "enrol": reverse("host-enrol"),
+    }
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
+def test_axe_finds_nothing_serious(live_server, both, width, scheme):
+    found = {}
+    addresses = pages(*both)
+    # Axe compiles its rules from text, which the pages' policy forbids; that the policy holds is tested elsewhere.
+    with visitor(live_server.url, width, scheme, bypass_csp=True) as someone:
+        for name, path in addresses.items():
+            someone.go(path)
+            for summary in someone.page.locator("main details > summary").all():
+                summary.click()
+            if someone.page.query_selector("#forest"):
+                someone.page.wait_for_selector("#scatter[data-drawn]")
+            found[name] = serious(someone.page)
+        someone.page.context.clear_cookies()
+        for name, path in (("login", "/login/"), ("visitor's overview", "/")):
+            someone.go(path)
+            found[name] = serious(someone.page)
+    assert not {name: findings for name, findings in found.items() if findings}
+
+
+def test_a_keyboard_reaches_everything_and_the_focus_is_seen(live_server, both):
+    """Each stop of Tab is in the window, has an outline, and what can be pressed is passed by none."""
+    addresses = pages(*both)
+    with visitor(live_server.url, 1280) as someone:
+        page = someone.page
+        for name in ("overview", "running", "answered", "trial"):
+            someone.go(addresses[name])
+            if name == "answered":
+                page.wait_for_selector("#scatter[data-drawn]")
+            wanted = page.evaluate(
+                "[...document.querySelectorAll('a[href], button, summary, input:not([type=hidden]), [tabindex=\"0\"]')]"
+                ".filter(e => e.checkVisibility({ visibilityProperty: true }) && !e.closest('details:not([open]) > :not(summary)')).length"
+            )
+            stops = set()
+            for _ in range(wanted + 5):
+                page.keyboard.press("Tab")
+                stop = page.evaluate(
+                    "(() => { const e = document.activeElement; if (e === document.body) return null;"
+                    " e.dataset.stop ||= String(document.querySelectorAll('[data-stop]').length + 1);"
+                    " const r = e.getBoundingClientRect(), s = getComputedStyle(e);"
+                    " return [e.dataset.stop, r.bottom > 0 && r.top < innerHeight, s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 1, e.outerHTML.slice(0, 80)]; })()"
+                )
+                if stop is None:
+                    break
+                assert stop[1], (name, stop)
+                assert stop[2], (name, stop)
+                stops.add(stop[0])
+            assert len(stops) >= wanted, name
