@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,21 @@ from tests.replay import ReplayServer, Script
 
 SO_TIMESTAMPING, RX_SOFTWARE, SOFTWARE = 37, 1 << 3, 1 << 4
 CASES = {c["name"]: c for c in json.loads((Path(__file__).parents[1] / "logs" / "streams.json").read_text())}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _the_kernel_stamps() -> Iterator[None]:
+    """Linux begins to stamp a moment after the first socket asked for it, and ends when none asks: one asks all the time."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPING, RX_SOFTWARE | SOFTWARE)
+        asking.bind(("127.0.0.1", 0))
+        asking.settimeout(5)
+        for _ in range(200):
+            asking.sendto(b"?", asking.getsockname())
+            if asking.recvmsg(16, 256)[1]:
+                break
+            time.sleep(0.01)
+        yield
 
 
 def connect(port: int, body: bytes = b'{"n": 1}') -> socket.socket:
