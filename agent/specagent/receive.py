@@ -198,13 +198,13 @@ class KernelReceiver:
         was not there yet. If that leaves too much open it is marked. The first ``n_joined`` hold several events for one stamp.
         """
         wall_ns, now = time.time_ns(), time.monotonic()
-        after_s = self._looked_at
+        after_s = max(self._looked_at, self._came[-1].at_s if self._came else 0.0)
         for i, (stamp_ns, read_at_s, data) in enumerate(pieces):
-            at_s = min(now - (wall_ns - stamp_ns) * 1e-9, read_at_s)
+            at_s = min(max(now - (wall_ns - stamp_ns) * 1e-9, after_s), read_at_s)  # also if the clock was set meanwhile
             shared = i < n_joined or (i + 1 < len(pieces) and pieces[i + 1][0] == stamp_ns)
             self._came.append(Segment(at_s, read_at_s, shared and at_s - after_s > EXACT_S, data))
             if not shared:
-                after_s = max(after_s, at_s)
+                after_s = at_s
 
 
 def receiver(sock: socket.socket) -> Receiver:

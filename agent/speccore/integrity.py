@@ -224,12 +224,12 @@ def probe_failures(blocks: Sequence[BlockPairs]) -> Check:
 
 
 def client_lag(n_late: int, n_events: int) -> Check:
-    """At most 1 % of the events were read late by the client."""
+    """At most 1 % of the events were read so late that their arrival is only a bound; ``n_events`` 0: the client can't tell."""
     name = "client lag"
     if not n_events:
-        return not_checked(name, "the client could not tell when it read late")
+        return not_checked(name, "the client had no stamps of the kernel, so it can't tell when it read late")
     share = n_late / n_events
-    sentence = f"the client read {n_late} of {n_events} events late ({share:.1%})"
+    sentence = f"the client read {n_late} of {n_events} events so late that their arrival is only a bound ({share:.1%})"
     return (failed if share > MOST_LATE else passed)(name, sentence, hard=True, n_late=n_late, n_events=n_events)
 
 

@@ -223,7 +223,7 @@ def measure_probe(
     """One request's numbers. ``line`` is the record's in its file; ``mode`` '' where nobody said what the server does."""
     failure, message = _failure(record, counts, mode)
     times = possible(probe_times(record, line), value_of(counts.prompt_ms), value_of(counts.counters.eval_ms))
-    passed, note = _check(item, text, counts.finish_reason) if not failure else (None, "not judged: the request failed")
+    passed, note = _check(item, record, text, counts.finish_reason) if not failure else (None, "not judged: the request failed")
     return ProbeMeasurement(
         probe=record.probe,
         point=record.point,
@@ -263,12 +263,13 @@ def _failure(record: StreamRecord, counts: ProbeCounts, mode: str) -> tuple[str,
     return "", ""
 
 
-def _check(item: Item | None, text: TextRecord | None, finish_reason: str) -> tuple[bool | None, str]:
+def _check(item: Item | None, record: StreamRecord, text: TextRecord | None, finish_reason: str) -> tuple[bool | None, str]:
     if item is None or item.check is None:
         return None, ""
     if text is None:
         return None, f"not judged: the answer's text is not in {TEXTS}"
-    judged = judge_answer(item.check, item.prompt, "".join(text.texts), cut=finish_reason == "length")
+    said = "".join(said for event, said in zip(record.events, text.texts) if event.kind != "reasoning")  # a thought is no answer
+    judged = judge_answer(item.check, item.prompt, said, cut=finish_reason == "length")
     return judged.passed, judged.note
 
 

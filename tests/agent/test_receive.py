@@ -222,17 +222,26 @@ def test_without_stamps_the_clock_at_the_read_has_to_do() -> None:
     assert segment.at_s == segment.read_at_s >= before
 
 
-def test_a_clock_that_is_set_meanwhile_moves_no_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stamps are the wall clock's, compared with the monotonic one at each read. Set back by an hour it is the kernel's
-    stamp that is off as well, so here both are moved: the stamp by what the clock was set."""
+@pytest.mark.parametrize("seconds", [-3600, 3600])
+def test_a_clock_that_is_set_meanwhile_moves_no_arrival_out_of_its_bounds(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stamps are the wall clock's. Set between the arrival and the read it leaves the last look and the read as bounds."""
     with pair() as (sender, reader):
         reading = KernelReceiver(reader)
-        at = time.monotonic()
+        reading.read()
+        looked_at = time.monotonic()
         sender.sendall(EVENT % 1)
         time.sleep(0.005)
         really = time.time_ns
-        stamp = reading._stamp_ns
-        monkeypatch.setattr(time, "time_ns", lambda: really() - 3_600_000_000_000)
-        monkeypatch.setattr(reading, "_stamp_ns", lambda control: stamp(control) - 3_600_000_000_000)
+        monkeypatch.setattr(time, "time_ns", lambda: really() + seconds * 1_000_000_000)
         (segment,) = read_all(reading, len(EVENT % 1))
-    assert 0 <= segment.at_s - at < 1  # not an hour
+    assert looked_at - 0.1 < segment.at_s <= segment.read_at_s
+
+
+def test_arrivals_never_run_backwards() -> None:
+    with pair() as (sender, reader):
+        reading = KernelReceiver(reader)
+        feeder = threading.Thread(target=send, args=(sender, 400, 0.00005))
+        feeder.start()
+        came = read_all(reading, sum(len(EVENT % i) for i in range(400)))
+        feeder.join()
+    assert [s.at_s for s in came] == sorted(s.at_s for s in came)
