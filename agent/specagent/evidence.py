@@ -31,8 +31,9 @@ def write_json(path: Path, model: BaseModel) -> None:
     write_whole(path, model.model_dump_json(indent=1).encode() + b"\n")
 
 
-def write_lines(path: Path, models: Iterable[BaseModel]) -> None:
-    write_whole(path, b"".join(m.model_dump_json().encode() + b"\n" for m in models))
+def write_lines(path: Path, models: Iterable[BaseModel], *, sparse: bool = False) -> None:
+    """``sparse``: what is not known is left out."""
+    write_whole(path, b"".join(m.model_dump_json(exclude_none=sparse, exclude_defaults=sparse).encode() + b"\n" for m in models))
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -313,7 +313,7 @@ class Attempt:
         evidence.write_lines(self._folder / records.RECORDS, [p.record for p in state.probed])
         evidence.write_lines(self._folder / records.TEXTS, [p.text for p in state.probed])
         evidence.write_lines(self._folder / records.METRICS, state.metrics)
-        evidence.write_lines(self._folder / records.SAMPLES, state.sampler.samples if state.sampler else [])
+        evidence.write_lines(self._folder / records.SAMPLES, state.sampler.samples if state.sampler else [], sparse=True)
         report = AttemptReport(
             attempt_id=self.id,
             job_id=self._job.offer.job_id,

@@ -8,7 +8,7 @@
 | ``records.jsonl``   | records  | one :class:`StreamRecord` a line, warm-up first |
 | ``texts.jsonl``     | texts    | one :class:`TextRecord` a line, same order (private) |
 | ``metrics.jsonl``   | metrics  | one :class:`MetricsSnapshot` a line |
-| ``samples.jsonl``   | samples  | one :class:`Sample` a line, some each second |
+| ``samples.jsonl``   | samples  | one :class:`Sample` a line, ten each second; what is not known is left out |
 | ``attempt.json``    | attempt  | :class:`AttemptSummary` |
 
 Files travel as zstd; names and hashes are of the uncompressed bytes. Times are seconds of the host's monotonic
@@ -111,6 +111,27 @@ class MetricsSnapshot(Peer):
     text: str
 
 
+class DeviceSample(Peer):
+    """What one device says of itself at one moment. None: it doesn't say, or not at this moment."""
+
+    model_config = _FINITE
+
+    used_bytes: int | None = None  # by all processes
+    clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    power_w: float | None = None
+    cap_w: float | None = None
+    energy_j: float | None = None  # counted since the driver was loaded
+    temperature_c: float | None = None
+    busy_percent: float | None = None
+    throttle: list[str] | None = None  # why its clock is not at its highest: see host_series.HARMLESS
+    pcie_rx_kb_s: float | None = None
+    pcie_tx_kb_s: float | None = None
+    other_pids: list[int] | None = None  # on it beside the engine's; None where the engine itself is not seen there
+    other_busy_percent: float | None = None  # by these
+    spilled_bytes: int | None = None  # of the engine, held in the host's memory for want of the device's
+
+
 class Sample(Peer):
     """Memory and load at one moment. Bytes are of the engine's process tree; ``pss_bytes`` (shared pages counted once) is
     read between requests only, since reading it holds up the engine."""
@@ -124,8 +145,12 @@ class Sample(Peer):
     device_bytes: dict[str, int] = {}  # by device UUID
     cpu_percent: float | None = None  # whole machine, 0 … 100
     load_1m: float | None = None
-    temperature_c: float | None = None
-    clock_mhz: float | None = None
+    temperature_c: float | None = None  # of the hottest device
+    clock_mhz: float | None = None  # of the slowest device
+    devices: dict[str, DeviceSample] = {}  # by device UUID
+    others_cpu_percent: float | None = None  # of the whole machine, by programs that are neither the engine nor this client
+    cpu_mhz: float | None = None  # of the fastest core among those looked at
+    cpu_throttled: int | None = None  # how often heat has held a processor down since the start of the machine
 
 
 class Launch(Peer):
