@@ -122,10 +122,10 @@ def _client(cells: Sequence[Cell]) -> str:
     stamps = {cell.client.stamps for cell in cells}
     lags = [cell.client.lag_ms_p99 for cell in cells if cell.client.lag_ms_p99 is not None]
     shares = [cell.client.cpu_share for cell in cells if cell.client.cpu_share is not None]
-    n_late, n = sum(c.client.n_late for c in cells), sum(c.client.n_events for c in cells)
+    n_queued, n = sum(c.client.n_queued for c in cells), sum(c.client.n_events for c in cells)
     parts = ["arrivals stamped by the kernel" if stamps == {"kernel"} else "arrivals stamped when they were read"]
     if lags:
-        parts.append(f"read {max(lags):.2f} ms later (p99), {n_late} of {n} reads over 1 ms late")
+        parts.append(f"read {max(lags):.2f} ms later (p99), {n_queued} of {n} events read so late that their arrival is only a bound")
     if shares:
         parts.append(f"{100 * max(shares):.0f} % of a core")
     return "client: " + ", ".join(parts)

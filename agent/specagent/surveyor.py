@@ -21,6 +21,7 @@ from speccore.workload import Item, Workload
 
 from . import __version__
 from .asking import Closed, LoadResult, Request
+from .health import bottleneck, health_of_records
 from .load import records_of, run_load
 from .served import Door, NotLetIn, Served, WhichModel
 
@@ -194,9 +195,19 @@ class _Surveyor:
         probes = [self._measured(record, text, line, items) for line, (record, text) in enumerate(records, start=self._n_records + 1)]
         self._n_records += len(records)
         span = max(e.closed_at for e in result.exchanges) - min(e.sent_at for e in result.exchanges) if result.exchanges else 0.0
+        health = health_of_records([record for record, _ in records], measured=result.health)
         counted, by_position = self._counted(before, after, probes, concurrency)
         return (
-            cell_of(workload.ref, concurrency, probes, result.health, span, counted=counted, by_position=by_position),
+            cell_of(
+                workload.ref,
+                concurrency,
+                probes,
+                health,
+                span,
+                counted=counted,
+                by_position=by_position,
+                doubt=bottleneck(health),
+            ),
             records,
         )
 

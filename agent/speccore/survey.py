@@ -49,6 +49,8 @@ WINDOW_SPEED = "window_tokens_per_s"
 WINDOW_SPEED_MEANS = "Tokens of all answers ÷ seconds from the first request to the end of the last."
 #: A first drafted token that is taken less often than this comes from a drafter that guesses.
 DEAD_BELOW = 0.05
+#: Of the concurrency asked for, the share that must have been in flight.
+LEAST_OBSERVED = 0.95
 
 _RESAMPLES = 2000
 
@@ -141,8 +143,12 @@ def cell_of(
     *,
     counted: Mapping[str, Maybe] | None = None,
     by_position: list[float] | None = None,
+    doubt: str = "",
 ) -> Cell:
-    """Sums a cell up. ``counted``: numbers from the engine's own counters around it, where requests don't bring their own."""
+    """Sums a cell up. ``counted``: numbers from the engine's own counters around it, where requests don't bring their own.
+
+    ``doubt``: in words, if the client could not keep up.
+    """
     good = [p for p in probes if p.ok]
     values: dict[str, dict[str, float]] = {}
     numbers: dict[str, Spread | Withheld] = {}
@@ -181,7 +187,7 @@ def cell_of(
         values=values,
         n_first={p.item: p.n_first for p in good},
         client=client,
-        warnings=[*_client_warnings(client, concurrency), *_drafter_warnings(good, pooled, positions)],
+        warnings=[*filter(None, (doubt, _too_few_at_once(client, concurrency))), *_drafter_warnings(good, pooled, positions)],
     )
 
 
@@ -197,17 +203,11 @@ def _nothing_answered(probes: Sequence[ProbeMeasurement]) -> Withheld:
     return Withheld(withheld=f"no request was answered: {said}"[:300], reason_code="no_probes")
 
 
-def _client_warnings(client: ClientHealth, concurrency: int) -> list[str]:
-    found = []
-    if client.n_events and client.n_late > 0.01 * client.n_events:
-        found.append(
-            f"the client itself was late: {client.n_late} of {client.n_events} reads came over 1 ms after the bytes; its times can't be trusted"
-        )
-    if client.cpu_share is not None and client.cpu_share > 0.9:
-        found.append(f"the client used {100 * client.cpu_share:.0f} % of a core: it may have been the bottleneck")
-    if client.observed_concurrency is not None and client.observed_concurrency < 0.95 * concurrency:
-        found.append(f"{client.observed_concurrency:.2f} requests were in flight on average, asked for were {concurrency}")
-    return found
+def _too_few_at_once(client: ClientHealth, concurrency: int) -> str:
+    observed = client.observed_concurrency
+    if observed is None or observed >= LEAST_OBSERVED * concurrency:
+        return ""
+    return f"{observed:.2f} requests were in flight on average, asked for were {concurrency}"
 
 
 def _drafter_warnings(good: Sequence[ProbeMeasurement], pooled: Mapping[str, Maybe], positions: list[float] | Withheld) -> list[str]:
@@ -290,6 +290,7 @@ def _compared(a: Cell, b: Cell) -> ComparedCell:
     dropped = a.n - a.n_ok + b.n - b.n_ok
     if dropped:
         notes.append(f"{dropped} requests failed and are left out")
+    notes += [f"{side}: {warning}" for side, cell in (("A", a), ("B", b)) for warning in cell.warnings]
     return ComparedCell(workload=a.workload, concurrency=a.concurrency, ratios=ratios, notes=notes)
 
 
