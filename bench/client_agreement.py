@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from specagent.probe import Receiver, run_probe
+from specagent.probe import run_probe
 from speccore import engines
 from speccore.protocol import ProbePlan
 from speccore.spec import Point
@@ -58,11 +58,11 @@ def engine(model: Path, log: Path) -> Iterator[int]:
 
 def spans(port: int) -> list[tuple[float, float]]:
     """(seconds by the client, seconds by the engine) from first to last event of each request."""
-    dialect, receiver, never = engines.engine("llama-server"), Receiver(), threading.Event()
+    dialect, never = engines.engine("llama-server"), threading.Event()
     found = []
     for i, item in enumerate(builtin()["count"].items[:N_REQUESTS]):
         plan = ProbePlan(id=f"{POINT.key}#{i}", point=POINT.key, item=item.id, seed=i)
-        done = run_probe(dialect, port, plan, POINT, item.prompt, t0=0.0, timeout_s=60, stop=never, receiver=receiver)
+        done = run_probe(dialect, port, plan, POINT, item.prompt, t0=0.0, timeout_s=60, stop=never)
         events = [e for e in done.record.events if e.tokens and e.predicted_ms is not None]
         if done.record.failure or len(events) < 2:
             raise SystemExit(f"request {i} failed: {done.record.failure_message or 'no timed events'}")
