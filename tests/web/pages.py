@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from django.test import Client
+import html
+import re
+from datetime import UTC, datetime
 
-from specweb.experiments.models import Visibility
+from django.test import Client
+from django.urls import reverse
+
+from specweb.accounts.models import Membership, Role, Team, User
+from specweb.experiments.models import Job, Visibility
 from tests.web import sample
 
 SMALL = {
@@ -19,8 +25,28 @@ def small(people: sample.People, visibility: Visibility = Visibility.TEAM, *, fa
     return sample.finished(people.team, people.owner, sample.spec(**SMALL | changes), visibility, fails=fails)
 
 
-def as_user(user) -> Client:
-    client = Client()
+def as_user(user: User | None, **options: object) -> Client:
+    client = Client(**options)
     if user is not None:
         client.force_login(user)
     return client
+
+
+def with_role(team: Team, role: Role) -> User:
+    user = User.objects.create_user(f"{role}-of-{team.slug}")
+    Membership.objects.create(user=user, team=team, role=role)
+    return user
+
+
+def buttons(page: str) -> set[str]:
+    """Names of the addresses that the page's forms post to, but for logging out."""
+    return {a.rstrip("/").rsplit("/", 1)[-1] for a in re.findall(r'<form method="post" action="([^"]+)"', page)} - {"logout"}
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def page_of(user: User | None, job: Job) -> str:
+    url = reverse("experiment", args=[job.experiment_id]) + f"?job={job.pk}"
+    return html.unescape(as_user(user).get(url).content.decode())
