@@ -243,7 +243,7 @@ class TestAccountPage:
         client = as_user(world.owner)
         create_token(world.owner, "first")
         before = {path: counted(path) for path in ("/account/", "/teams/ours/")}
-        assert before == {"/account/": 4, "/teams/ours/": 5}  # two of each are the session and its user
+        assert before == {"/account/": 5, "/teams/ours/": 6}  # three of each are the session, its user, and what the head shows
         for i in range(9):
             create_token(world.owner, f"t{i}")
             team = Team.objects.create(slug=f"t{i}", name=f"T{i}")
