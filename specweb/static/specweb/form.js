@@ -155,6 +155,13 @@
     sendPlainly(pairs(), plain.value);
   });
 
+  // The preview's button stands outside the form, where htmx doesn't see which one was pressed.
+  document.addEventListener("click", (event) => {
+    if (event.target.id !== "do-submit-here") return;
+    event.preventDefault();
+    form().requestSubmit(document.getElementById("do-submit"));
+  });
+
   place.addEventListener("input", (event) => {
     touched.add(event.target.name);
     if (event.target.name?.endsWith("-mode")) dressArms();
