@@ -9,6 +9,7 @@ less is marked, unless the time between the reads bounds it well enough.
 
 from __future__ import annotations
 
+import functools
 import re
 import socket
 import ssl
@@ -104,6 +105,8 @@ class KernelReceiver:
         self._looked_at = time.monotonic()
         self._unstamped = False
         self.error = ""
+        if _keep_stamping() is None:
+            raise OSError("the kernel stamps nothing that it receives")
         sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _RX_SOFTWARE | _SOFTWARE)
         if len(self._info()) < _INFO_BYTES:
             raise OSError("the kernel doesn't count segments")
@@ -205,6 +208,30 @@ class KernelReceiver:
             self._came.append(Segment(at_s, read_at_s, shared and at_s - after_s > EXACT_S, data))
             if not shared:
                 after_s = at_s
+
+
+@functools.cache
+def _keep_stamping() -> socket.socket | None:
+    """A socket that keeps the kernel stamping for as long as the process lives, returned once it does; None if it doesn't.
+
+    The kernel stamps only while somebody asks for it, and begins some time after the first has asked.
+    """
+    keeper = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    keeper.bind(("127.0.0.1", 0))
+    keeper.settimeout(0.1)
+    try:
+        keeper.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _RX_SOFTWARE | _SOFTWARE)
+    except OSError:
+        keeper.close()
+        return None
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        keeper.sendto(b"?", keeper.getsockname())
+        if any(kind == _SO_TIMESTAMPING for _, kind, _ in keeper.recvmsg(1, _CONTROL_BYTES)[1]):
+            return keeper
+        time.sleep(0.001)
+    keeper.close()
+    return None
 
 
 def receiver(sock: socket.socket) -> Receiver:
