@@ -159,7 +159,7 @@
   document.addEventListener("click", (event) => {
     if (event.target.id !== "do-submit-here") return;
     event.preventDefault();
-    form().requestSubmit(document.getElementById("do-submit"));
+    document.getElementById("do-submit").click();
   });
 
   place.addEventListener("input", (event) => {
