@@ -27,12 +27,10 @@ class Integrity:
     n_failed: int
     n_warnings: int
     n_unchecked: int
-    headline: str  # what failed or warns, the worst first
+    headline: str  # the worst of what failed or warns, and how many more there are
     lines: list[CheckLine]
 
 
-#: Sentences that the one line of the panel repeats.
-_TOLD = 3
 _ORDER = {"failed": 0, "warning": 1, "not checked": 2, "passed": 3}
 
 
@@ -53,7 +51,7 @@ def integrity(analysis: JobAnalysis) -> Integrity:
         n_failed=counts["failed"],
         n_warnings=counts["warning"],
         n_unchecked=counts["not checked"],
-        headline="; ".join(worst[:_TOLD]) + (" …" if len(worst) > _TOLD else ""),
+        headline=(worst[0] + (f"; and {len(worst) - 1} more" if len(worst) > 1 else "")) if worst else "",
         lines=lines,
     )
 
