@@ -1,85 +1,91 @@
-"""GPUs through NVIDIA's management library, if the ``nvidia`` extra is installed; without it a host has no GPU and says why."""
+"""The GPUs of this machine: NVIDIA's through its management library (extra ``nvidia``), AMD's through the kernel's files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Protocol
 
 from speccore.inventory import Device
+from speccore.records import DeviceSample
+
+from . import amd
+from .nvidia import NvidiaCard
+
+_DRM, _PROC = Path("/sys/class/drm"), Path("/proc")
+
+
+class Card(Protocol):
+    uuid: str
+
+    def device(self) -> Device: ...
+
+    def missing(self) -> dict[str, str]: ...
+
+    def power_cap_w(self) -> float | None: ...
+
+    def default_power_cap_w(self) -> float | None: ...
+
+    def persistent(self) -> bool | None: ...
+
+    def processes(self) -> dict[int, int | None] | None: ...
+
+    def sample(self, pids: Collection[int], *, processes: bool, rates: bool) -> tuple[DeviceSample, int | None]: ...
 
 
 class Gpus:
-    """The GPUs of this machine. ``status`` is "ok", or why none can be seen."""
+    """``nvml``: the library's module, or what stands for it; None: the installed one. ``status`` is "ok", or why NVIDIA's
+    can't be seen."""
 
-    def __init__(self) -> None:
-        self._nvml: Any = None
-        self._handles: dict[str, Any] = {}
+    def __init__(self, nvml: Any = None, *, drm: Path = _DRM, proc: Path = _PROC) -> None:
+        self.cards: list[Card] = []
+        self._turn = 0
         self.status = "ok"
         try:
-            import pynvml
-        except ImportError:
-            self.status = "missing: pip install 'specweb-agent[nvidia]' to see NVIDIA GPUs"
-            return
-        try:
-            pynvml.nvmlInit()
-            for i in range(pynvml.nvmlDeviceGetCount()):
-                handle = pynvml.nvmlDeviceGetHandleByIndex(i)
-                self._handles[_text(pynvml.nvmlDeviceGetUUID(handle))] = handle
-        except pynvml.NVMLError as error:
-            self.status = f"missing: NVIDIA's library answers {error}"
-            return
-        self._nvml = pynvml
+            self.cards += _nvidia_cards(nvml)
+        except _NotSeen as why:
+            self.status = f"missing: {why}"
+        self.cards += amd.find_cards(drm, proc)
 
     def devices(self) -> list[Device]:
-        return [self._device(uuid, handle) for uuid, handle in self._handles.items()]
+        return [card.device() for card in self.cards]
 
-    def memory_by_uuid(self, pids: Iterable[int]) -> dict[str, int]:
-        """Bytes that these processes hold on each GPU.
+    def sensors(self) -> dict[str, str]:
+        """Name → "ok", or why it is missing: the library, and each sensor that a card lacks."""
+        found = {"nvml": self.status}
+        for n, card in enumerate(self.cards):
+            found |= {f"GPU {n} {name}": f"missing: {why}" for name, why in card.missing().items()}
+        return found
 
-        A device that doesn't tell is left out, and so is one that lists none of them: in a container the driver may name
-        processes by the host's numbers, and then nothing listed is no zero.
+    def sample(self, pids: Collection[int], *, processes: bool, rates: bool) -> tuple[dict[str, DeviceSample], dict[str, int]]:
+        """All cards now, and the bytes that these processes hold on each; a card that doesn't tell is left out there.
+
+        What takes the library a while (``rates``) is asked of one card at a time, in turn.
         """
-        wanted = set(pids)
+        now: dict[str, DeviceSample] = {}
         held: dict[str, int] = {}
-        for uuid, handle in self._handles.items():
-            try:
-                # an engine on Vulkan stands among the graphics processes, one on both in both lists with the same figure
-                processes = [
-                    *self._nvml.nvmlDeviceGetComputeRunningProcesses(handle),
-                    *self._nvml.nvmlDeviceGetGraphicsRunningProcesses(handle),
-                ]
-            except self._nvml.NVMLError:
-                continue
-            used = {p.pid: p.usedGpuMemory for p in processes if p.pid in wanted}
-            if used and None not in used.values():  # None: the driver hides it (some containers, WDDM)
-                held[uuid] = sum(used.values())
-        return held
+        for n, card in enumerate(self.cards):
+            sample, ours = card.sample(pids, processes=processes, rates=rates and n == self._turn % len(self.cards))
+            now[card.uuid] = sample
+            if ours is not None:
+                held[card.uuid] = ours
+        self._turn += rates
+        return now, held
 
-    def temperature_and_clock(self) -> tuple[float | None, float | None]:
-        """The hottest GPU's degrees and the slowest GPU's MHz."""
-        degrees, clocks = [], []
-        for handle in self._handles.values():
-            try:
-                degrees.append(float(self._nvml.nvmlDeviceGetTemperature(handle, self._nvml.NVML_TEMPERATURE_GPU)))
-                clocks.append(float(self._nvml.nvmlDeviceGetClockInfo(handle, self._nvml.NVML_CLOCK_SM)))
-            except self._nvml.NVMLError:
-                continue
-        return (max(degrees, default=None), min(clocks, default=None))
 
-    def _device(self, uuid: str, handle: Any) -> Device:
+class _NotSeen(Exception):
+    pass
+
+
+def _nvidia_cards(nvml: Any) -> list[Card]:
+    """Raises :class:`_NotSeen`."""
+    if nvml is None:
         try:
-            cap: float | None = self._nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
-        except self._nvml.NVMLError:
-            cap = None
-        return Device(
-            uuid=uuid,
-            kind="gpu",
-            name=_text(self._nvml.nvmlDeviceGetName(handle)),
-            memory_bytes=int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total),
-            driver=_text(self._nvml.nvmlSystemGetDriverVersion()),
-            power_cap_w=cap,
-        )
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+            import pynvml as nvml  # type: ignore[no-redef]
+        except ImportError:
+            raise _NotSeen("pip install 'specweb-agent[nvidia]' to see NVIDIA GPUs") from None
+    try:
+        nvml.nvmlInit()
+        return [NvidiaCard(nvml, nvml.nvmlDeviceGetHandleByIndex(i)) for i in range(nvml.nvmlDeviceGetCount())]
+    except nvml.NVMLError as error:
+        raise _NotSeen(f"NVIDIA's library answers {error}") from error

@@ -19,7 +19,7 @@ from speccore.errors import HostError, ModelFileMissing, NoHostCanRun
 from speccore.inventory import Device, HostInventory, ModelInfo, RuntimeInfo
 from speccore.spec import ExperimentSpec
 
-from . import __version__
+from . import __version__, cpus
 from .config import Config
 from .filecache import FileCache
 from .gpus import Gpus
@@ -103,7 +103,8 @@ def take_inventory(config: Config, cache: FileCache) -> Host:
         allowed_flags=list(engines.engine("llama-server").DEFAULT_ALLOWED_FLAGS if allowed is None else allowed),
         labels=config.labels,
         sensors={
-            "nvml": gpus.status,
+            **gpus.sensors(),
+            **cpus.sensors(),
             "pss": "ok" if Path("/proc/self/smaps_rollup").exists() else "missing: no smaps_rollup on this platform",
         },
         problems=problems,

@@ -1,7 +1,8 @@
-"""Memory and load while a trial runs: a thread that looks some times each second and keeps what it saw, raw.
+"""Memory, load, clocks and heat while a trial runs: a thread that looks ten times each second and keeps what it saw, raw.
 
 Proportional memory (PSS) is read between requests only: the kernel then walks every page of the engine, about 20 ms for
-each GiB, and holds its memory map meanwhile. In a timed request that would slow the arm with more memory.
+each GiB, and holds its memory map meanwhile. In a timed request that would slow the arm with more memory. For the same
+reason what costs more than a file's read is asked twice a second only: which processes there are, and who is on a device.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
-from speccore.records import Sample
+from speccore.records import DeviceSample, Sample
 
+from . import cpus
 from .gpus import Gpus
 
-INTERVAL_S = 0.5
+INTERVAL_S = 0.1
+#: Each so-manieth look is a thorough one.
+THOROUGH = 5
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class Sampler:
@@ -26,12 +32,16 @@ class Sampler:
 
     def __init__(self, pid: int, t0: float, phase: Callable[[], str], gpus: Gpus) -> None:
         self.samples: list[Sample] = []
+        self.cpu_s = 0.0  # what sampling has cost, once it is over
         self._pid, self._t0, self._phase, self._gpus = pid, t0, phase, gpus
+        self._pids = [pid]
+        self._load = cpus.CpuLoad()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
     def start(self) -> None:
-        psutil.cpu_percent(None)  # the first answer has no interval behind it
+        self._load.machine()  # the first answer has no interval behind it
+        self._load.begin(self._pids)
         self._thread.start()
 
     def stop(self) -> None:
@@ -39,30 +49,54 @@ class Sampler:
         self._thread.join(timeout=5)
 
     def look(self) -> None:
-        """One look more, now, while no request runs: with proportional memory, without the load, which needs an interval."""
+        """One look more, now, while no request runs: with proportional memory, without the loads, which need an interval."""
         with contextlib.suppress(psutil.Error, OSError):  # the engine may be gone
-            self.samples.append(self._sample(None, proportional=True))
+            pids = process_tree(self._pid)
+            devices, held = self._gpus.sample(pids, processes=True, rates=False)
+            self.samples.append(self._sample(pids, devices, held, pss_bytes=proportional_of(pids)))
 
     def _run(self) -> None:
-        while not self._done.wait(INTERVAL_S):
+        n, due = 0, time.monotonic()
+        while True:
+            # from when it was due, so that a slow answer shifts no later look; a missed one is not made up for
+            due = max(due + INTERVAL_S, time.monotonic())
+            if self._done.wait(max(0.0, due - time.monotonic())):
+                break
             with contextlib.suppress(psutil.Error, OSError):
-                self.samples.append(self._sample(psutil.cpu_percent(None), proportional=False))
+                self.samples.append(self._thorough() if n % THOROUGH == 0 else self._quick())
+            n += 1
+        self.cpu_s = time.thread_time()
 
-    def _sample(self, cpu_percent: float | None, *, proportional: bool) -> Sample:
-        pids = process_tree(self._pid)
-        rss = resident(pids)
-        pss = proportional_of(pids) if proportional else None
-        temperature, clock = self._gpus.temperature_and_clock()
+    def _quick(self) -> Sample:
+        devices, held = self._gpus.sample(self._pids, processes=False, rates=False)
+        return self._sample(self._pids, devices, held, cpu_percent=self._load.machine())
+
+    def _thorough(self) -> Sample:
+        self._pids = process_tree(self._pid)
+        devices, held = self._gpus.sample(self._pids, processes=True, rates=True)
+        return self._sample(
+            self._pids,
+            devices,
+            held,
+            cpu_percent=self._load.machine(),
+            others_cpu_percent=self._load.others(self._pids),
+            cpu_mhz=cpus.clock_mhz(),
+            cpu_throttled=cpus.throttle_count(),
+        )
+
+    def _sample(self, pids: Sequence[int], devices: dict[str, DeviceSample], held: dict[str, int], **seen: int | float | None) -> Sample:
+        heat = [d.temperature_c for d in devices.values() if d.temperature_c is not None]
+        clocks = [d.clock_mhz for d in devices.values() if d.clock_mhz is not None]
         return Sample(
             at_s=time.monotonic() - self._t0,
             phase=self._phase(),
-            rss_bytes=rss,
-            pss_bytes=pss,
-            device_bytes=self._gpus.memory_by_uuid(pids),
-            cpu_percent=cpu_percent,
+            rss_bytes=resident(pids),
+            device_bytes=held,
             load_1m=os.getloadavg()[0],
-            temperature_c=temperature,
-            clock_mhz=clock,
+            temperature_c=max(heat, default=None),
+            clock_mhz=min(clocks, default=None),
+            devices=devices,
+            **seen,
         )
 
 
@@ -81,16 +115,24 @@ def process_tree(pid: int) -> list[int]:
     return pids
 
 
-def resident(pids: list[int]) -> int | None:
+def resident(pids: Sequence[int]) -> int | None:
     """Resident bytes of all these processes together; None if none of them is there."""
     sizes = []
     for pid in pids:
         with contextlib.suppress(psutil.Error):
-            sizes.append(psutil.Process(pid).memory_info().rss)
+            sizes.append(_resident_of(pid))
     return sum(sizes) if sizes else None
 
 
-def proportional_of(pids: list[int]) -> int | None:
+def _resident_of(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as f:
+            return int(f.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return int(psutil.Process(pid).memory_info().rss)
+
+
+def proportional_of(pids: Sequence[int]) -> int | None:
     """Proportional bytes of all these processes together, shared pages counted once; None where one doesn't say."""
     sizes = []
     for pid in pids:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import integrity, stats
+from . import host_checks, integrity, stats
 from .advice import answer
 from .derive import Pooled, cycle_numbers, memory_bill, positions_numbers, side_numbers, speculation_numbers, stream_numbers
 from .inventory import Peer
@@ -137,6 +137,7 @@ class _Job:
                 failures={f.trial: f.message for f in self._failures_at(point, arm.name, baseline.name)},
             )
         )
+        checks = sorted([*checks, *host_checks.checks(*sides)], key=lambda check: check.kind != "hard")
         known = VerdictInput(
             mode=arm.mode,
             control=arm.control,
@@ -278,7 +279,6 @@ def _job_checks(spec: ExperimentSpec, results: Results, facts: JobFacts) -> list
         integrity.noise_floor_known(facts.noise_floor),
         integrity.shares_cores(facts.shares_cores),
         integrity.warmup_settled(spec.warmup.requests),
-        *integrity.unmeasured(),
     ]
     return sorted(found, key=lambda check: check.kind != "hard")
 

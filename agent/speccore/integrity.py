@@ -402,15 +402,5 @@ def baseline_repeats(answers: Mapping[str, Sequence[str]]) -> Check:
     return passed(name, f"{len(repeated)} greedy prompts were answered alike in all starts without speculation", hard=True, n=len(repeated))
 
 
-def unmeasured() -> list[Check]:
-    """Checks of a fair comparison for which nothing is measured yet."""
-    return [
-        not_checked("throttling", "throttle reasons are not recorded"),
-        not_checked("another process on the device", "other processes' use of the device is not recorded"),
-        not_checked("memory placed as asked", "spilled memory is not recorded, and layers placed are not compared with those asked for"),
-        not_checked("clock spread", "clocks are not compared between trials"),
-    ]
-
-
 def _n(things: Any, noun: str) -> str:
     return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from . import host_series
 from .answer_checks import judge_answer
 from .canonical import canonical_json
 from .engines import LogRequest, MetricsPair, ProbeCounts, engine
@@ -35,8 +36,6 @@ from .spec import BASELINE_MODE, ExperimentSpec, is_model_drafter
 from .times import possible, probe_times
 from .workload import Item, Workload
 
-PROBING = "probing"
-
 _Model = TypeVar("_Model", bound=Peer)
 
 
@@ -62,7 +61,8 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
     probes, reported_types, disagreements = _probes(evidence, module, spec, workloads, log_text, mode)
     log = module.parse_log(log_text)
     engaged, why = _engagement(module, mode, probes, reported_types, log.speculation, log.error)
-    samples = [(line, s) for line, s in evidence.lines(SAMPLES, Sample) if s.phase == PROBING]
+    sampled = evidence.lines(SAMPLES, Sample)
+    samples = [(line, s) for line, s in sampled if s.phase == host_series.PROBING]
     cpu = [s.cpu_percent for _, s in samples if s.cpu_percent is not None]
     clocks = [s.clock_mhz for _, s in samples if s.clock_mhz is not None]
     heat = [s.temperature_c for _, s in samples if s.temperature_c is not None]
@@ -79,6 +79,10 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         engaged_why=why,
         peak_memory_bytes=_peak_memory(samples, log.devices),
         peak_device_bytes=_peak_device(samples),
+        memory_after_load_bytes=host_series.after_load(sampled, log),
+        memory_growth_bytes_per_min=host_series.growth_per_min(samples, log),
+        energy_j_per_1k_tokens=host_series.energy_per_1k_tokens(samples, probes),
+        host=host_series.host_facts(sampled, log, spec.engine.gpu_layers),
         context_per_slot=(slot.get("n_ctx") if isinstance(slot, dict) else None) or log.context_per_slot,
         slots=(launch.props.get("total_slots") if launch else None) or log.n_slots,
         healthy_after_s=launch.healthy_after_s if launch else None,

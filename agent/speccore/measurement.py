@@ -128,6 +128,21 @@ class LogFacts(Peer):
     draft_acceptance: list[dict[str, Any]] = Field(default_factory=list)  # by request, with its line
 
 
+class HostFacts(Peer):
+    """What the samples say of the host while probing, on whichever the engine computes. None: not recorded, never zero."""
+
+    device: Literal["gpu", "cpu"] = "cpu"
+    n_samples: int = 0
+    throttle: dict[str, int] | None = None  # reason: samples with it (of a CPU: how often), all but harmless ones
+    others_busy_percent: float | None = None  # of the device, by other processes than the engine's, mean
+    other_pids: list[int] = Field(default_factory=list)
+    clock_mhz: float | None = None  # median while busy, of the slowest device
+    loaded_bytes: float | None = None  # on devices, by the engine's log
+    held_bytes: float | None = None  # on devices, highest sample
+    layers_asked: int | None = None
+    layers_placed: tuple[int, int] | None = None  # on devices, of all
+
+
 class AttemptMeasurement(Peer):
     """All that one attempt's evidence says."""
 
@@ -143,6 +158,10 @@ class AttemptMeasurement(Peer):
     engaged_why: str = ""
     peak_memory_bytes: Maybe  # host and devices together, peak while probing
     peak_device_bytes: Maybe
+    memory_after_load_bytes: Maybe = DEFINED_LATER
+    memory_growth_bytes_per_min: Maybe = DEFINED_LATER
+    energy_j_per_1k_tokens: Maybe = DEFINED_LATER
+    host: HostFacts = HostFacts()
     context_per_slot: int | None = None
     slots: int | None = None
     healthy_after_s: float | None = None

@@ -400,6 +400,37 @@ _ALL = (
         "samples",
         scale=_MIB,
     ),
+    Metric(
+        "memory_after_load_bytes",
+        1,
+        "memory after loading",
+        "MiB",
+        "Resident memory of the engine's processes and its memory on devices, in the first sample of the warm-up.",
+        "{:.0f}",
+        "samples",
+        scale=_MIB,
+    ),
+    Metric(
+        "memory_growth_bytes_per_min",
+        1,
+        "memory growth",
+        "MiB/min",
+        "Slope of resident and device memory over time while probing, by least squares over all samples; "
+        "needs 3 samples over 2 s. A cache that fills grows, and so does a leak.",
+        "{:+.1f}",
+        "samples",
+        scale=_MIB,
+    ),
+    Metric(
+        "energy_j_per_1k_tokens",
+        1,
+        "energy",
+        "J per 1,000 tokens",
+        "Growth of the devices' energy counters from the first to the last sample while probing ÷ tokens of all answers × 1,000. "
+        "Pauses between requests are in it, processors and the rest of the machine are not.",
+        "{:.0f}",
+        "energy counters in samples",
+    ),
     Metric("healthy_after_s", 1, "start time", "s", "From the engine's start to its first healthy answer.", "{:.1f}", "launch record"),
     Metric(
         "p_holm",

@@ -129,7 +129,7 @@ class DeviceSample(Peer):
     pcie_tx_kb_s: float | None = None
     other_pids: list[int] | None = None  # on it beside the engine's; None where the engine itself is not seen there
     other_busy_percent: float | None = None  # by these
-    spilled_bytes: int | None = None  # of the engine, held in the host's memory for want of the device's
+    host_bytes: int | None = None  # of the engine, in the host's memory but the device's to use; pinned buffers too
 
 
 class Sample(Peer):

@@ -9,7 +9,7 @@ from typing import Any
 
 from speccore.canonical import sha256_of
 from speccore.engines import ParsedStream, engine
-from speccore.records import AttemptSummary, Launch, Manifest, MetricsSnapshot, Sample, StreamRecord, TextRecord
+from speccore.records import AttemptSummary, DeviceSample, Launch, Manifest, MetricsSnapshot, Sample, StreamRecord, TextRecord
 from speccore.spec import ExperimentSpec
 
 LOGS = Path(__file__).parents[1] / "logs" / "llamacpp"
@@ -89,8 +89,12 @@ def evidence(case: str, requests: list[int], arm: str, *, warmup: tuple[int, ...
     ]
     samples = [
         Sample(at_s=1, phase="starting", rss_bytes=900, pss_bytes=900),
-        Sample(at_s=2, phase="probing", rss_bytes=700, pss_bytes=500, device_bytes={"g0": 10, "g1": 5}, cpu_percent=40),
+        Sample(
+            at_s=2, phase="probing", rss_bytes=700, pss_bytes=500, device_bytes={"g0": 10, "g1": 5}, cpu_percent=40, devices=_energy(100)
+        ),
         Sample(at_s=3, phase="probing", rss_bytes=710, pss_bytes=520, device_bytes={"g0": 10, "g1": 7}, cpu_percent=60),
+        Sample(at_s=1.5, phase="warm-up", rss_bytes=690, device_bytes={"g0": 10, "g1": 2}),
+        Sample(at_s=5, phase="probing", rss_bytes=730, device_bytes={"g0": 10, "g1": 6}, devices=_energy(130)),
     ]
     argv = read(f"{case}.argv.txt").splitlines()[0].split() if (LOGS / f"{case}.argv.txt").exists() else []
     launch = Launch(
@@ -139,6 +143,10 @@ def evidence(case: str, requests: list[int], arm: str, *, warmup: tuple[int, ...
         "samples.jsonl": _lines(samples),
         "attempt.json": summary.model_dump_json().encode(),
     }
+
+
+def _energy(joules: float) -> dict[str, DeviceSample]:
+    return {"g0": DeviceSample(energy_j=joules)}
 
 
 def _lines(values: list[Any]) -> bytes:

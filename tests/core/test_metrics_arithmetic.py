@@ -335,5 +335,21 @@ def test_metric_peak_device_bytes() -> None:
     assert close(attempt().peak_device_bytes, 10 + 7)
 
 
+def test_metric_memory_after_load_bytes() -> None:
+    # the one sample in the warm-up: 690 of the processes + 10 + 2 on two devices
+    assert close(attempt().memory_after_load_bytes, 690 + 10 + 2)
+
+
+def test_metric_memory_growth_bytes_per_min() -> None:
+    # 715 at 2 s, 727 at 3 s, 746 at 5 s; from their means (10/3 s, 729 1/3) that is
+    # (4/3 × 43/3 + 1/3 × 7/3 + 5/3 × 50/3) ÷ (16/9 + 1/9 + 25/9) = (429/9) ÷ (42/9) a second
+    assert close(attempt().memory_growth_bytes_per_min, 60 * 429 / 42)
+
+
+def test_metric_energy_j_per_1k_tokens() -> None:
+    # the counter went from 100 to 130 J while an answer of 64 tokens was made
+    assert close(attempt().energy_j_per_1k_tokens, 1000 * (130 - 100) / 64)
+
+
 def test_metric_healthy_after_s() -> None:
     assert attempt().healthy_after_s == 0.8  # as the launch record has it
