@@ -127,7 +127,8 @@ def test_at_64_streams_arrivals_are_exact_and_few_are_marked(tmp_path: Path) -> 
     assert {sum(e.tokens for e in r.events) for r in records} == {40}
     health = health_of_records(records, measured=result.health)
     assert health.stamps == "kernel"
-    assert health.n_queued <= 0.01 * health.n_events
+    assert health.lag_ms_max is not None
+    assert health.n_queued <= 0.01 * health.n_events or health.lag_ms_max > 20  # held up for more than an event's distance
     assert health.cpu_share is not None
     assert bottleneck(health) == "" or health.cpu_share > 0.9
     errors = []
