@@ -89,6 +89,8 @@ _INFO, _INFO_AT, _INFO_BYTES = struct.Struct("=Q16xI"), 128, 156
 #: before. So the window is promised with a large buffer and used with a small one (which still holds a hundred events and
 #: more, as much as was promised), and promised again before what is left of it gets smaller than the buffer.
 _PROMISED_BYTES, _BUFFER_BYTES, _PROMISE_EVERY_BYTES = 1 << 18, 3 << 14, 1 << 12
+#: A flood that is looked at often enough needs no reading event by event: all of it came since the last look.
+_FEW_BYTES = 1 << 13
 #: A batch beyond this is read at once: the reader is behind, and reading event by event would put it further behind.
 _MOST_APART_BYTES = 1 << 16
 _EVENT_END = re.compile(rb"\n\r?\n|\r\r")
@@ -140,14 +142,15 @@ class KernelReceiver:
             if promise:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _PROMISED_BYTES)
                 self._since_promise = 0
-            if n_segments - self._n_segments > 1:
+            several = n_segments - self._n_segments > 1
+            if several and (pending <= _FEW_BYTES or looked_at - self._looked_at > EXACT_S):
                 self._read_apart(pending)
             else:
                 data, control, _, _ = sock.recvmsg(pending, _CONTROL_BYTES)
                 if not data:
                     return False
                 self._taken += len(data)
-                self._keep([(self._stamp_ns(control), time.monotonic(), data)])
+                self._keep([(self._stamp_ns(control), time.monotonic(), data)], n_joined=1 if several else 0)
             self._n_segments, self._looked_at = n_segments, looked_at
             if self._is_local:  # acknowledge now (a sender may wait for it before it sends on), and hold the next one back
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
