@@ -12,6 +12,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
@@ -23,11 +24,12 @@ from .client import Client, Unreachable
 from .config import Config, find_config, load_config
 from .connection import Refused
 from .filecache import FileCache
+from .findings import is_fit
 from .inventory import Host, take_inventory
 from .launch import disk_error
 from .loop import Loop
 from .spool import Spool
-from .terminal import BAD_INPUT, FAILED, INTERRUPTED, OK, complain, stopping
+from .terminal import BAD_INPUT, FAILED, INTERRUPTED, OK, HashProgress, complain, stopping
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +95,10 @@ def _parser() -> argparse.ArgumentParser:
 
     inventory = actions.add_parser("inventory", parents=[common], help="print what this machine offers, as JSON")
     inventory.set_defaults(action=_inventory)
-    checks = actions.add_parser("doctor", parents=[common], help="what this machine is, what is missing and how to mend it")
+    checks = actions.add_parser(
+        "doctor", parents=[common], help="what this machine is, whether it is fit to measure, what is missing and how to mend it"
+    )
+    checks.add_argument("--json", action="store_true", help="as JSON, with every flag of every engine build")
     checks.set_defaults(action=_doctor)
     return parser
 
@@ -174,16 +179,23 @@ def _inventory(args: argparse.Namespace) -> int:
 def _doctor(args: argparse.Namespace) -> int:
     config, path = _config(args)
     try:
-        enrolled_at = _identity(config)["server"]
+        identity = _identity(config)
     except NotEnrolled:
-        enrolled_at = ""
-    found = doctor.findings(config, path, _host(config), enrolled_at=enrolled_at)
+        identity = {}
+    address = config.server or identity.get("server", "")
+    enrolled = identity and _same_machine(address, identity["server"])  # a token is shown to no other
+    client = Client(address, identity["agent_token"]) if enrolled else None
+    found = doctor.findings(config, path, _host(config), doctor.server_findings(client, address))
+    fit = is_fit(found)
+    if args.json:
+        print(json.dumps({"fit": fit, "findings": [asdict(f) for f in found]}, indent=1, ensure_ascii=False))
+        return OK if fit else FAILED
     for finding in found:
-        mark = {"ok": " ok ", "note": "note", "missing": "MISS"}[finding.level]
+        mark = {"ok": " ok ", "warn": "warn", "fail": "FAIL"}[finding.level]
         print(f"[{mark}] {finding.subject}: {finding.text}")
         if finding.remedy:
             print(f"       → {finding.remedy}")
-    return OK if doctor.can_run(found) else FAILED
+    return OK if fit else FAILED
 
 
 def _config(args: argparse.Namespace) -> tuple[Config, Path | None]:
@@ -192,7 +204,7 @@ def _config(args: argparse.Namespace) -> tuple[Config, Path | None]:
 
 
 def _host(config: Config) -> Host:
-    return take_inventory(config, FileCache(config.state_dir / "files.json"))
+    return take_inventory(config, FileCache(config.state_dir / "files.json", HashProgress()))
 
 
 def _identity(config: Config) -> dict[str, str]:

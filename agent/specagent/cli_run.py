@@ -30,7 +30,7 @@ from .connection import Connection
 from .filecache import FileCache
 from .inventory import Host, take_inventory
 from .sweep import sweep_records
-from .terminal import BAD_INPUT, FAILED, INTERRUPTED, OK, LiveLine, RunProgress, complain, note, stopping
+from .terminal import BAD_INPUT, FAILED, INTERRUPTED, OK, HashProgress, LiveLine, RunProgress, complain, note, stopping
 
 TOKEN_VARIABLE = "SPECWEB_TOKEN"  # noqa: S105  a name, not a secret
 
@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace) -> int:
     spec = _experiment(args)
     config = load_config(args.config or find_config())
     workloads = builtin()
-    host = take_inventory(config, FileCache(config.state_dir / "files.json"))
+    host = take_inventory(config, FileCache(config.state_dir / "files.json", HashProgress(quiet=args.quiet)))
     for problem in host.inventory.problems if not args.quiet else []:
         note(problem)
     out = args.resume or args.out or Path(f"specweb-run-{datetime.now().astimezone():%Y%m%d-%H%M%S}")

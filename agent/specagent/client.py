@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import httpx
 from pydantic import ValidationError
-from speccore.errors import ServerError
+from speccore.errors import ErrorBody, HostRevoked, ServerError
 from speccore.inventory import HostInventory
-from speccore.protocol import AttemptReport, EnrolReply, EnrolRequest, InventoryRequest, PollReply, PollRequest, ReportReply
+from speccore.protocol import PROTOCOL, AttemptReport, EnrolReply, EnrolRequest, InventoryRequest, PollReply, PollRequest, ReportReply
 from speccore.workload import Workload
 
 from . import __version__
 from .connection import Connection, Refused, Unreachable
 
 __all__ = ["Client", "Refused", "Unreachable"]
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """A server that speaks the protocol. ``accepted``: it takes this host's token; else ``error`` is its word."""
+
+    accepted: bool
+    error: ErrorBody
+    date: datetime | None
+    protocol: int = PROTOCOL
 
 
 class Client:
@@ -29,6 +41,12 @@ class Client:
 
     def close(self) -> None:
         self._server.close()
+
+    def greet(self) -> Greeting:
+        """Asks for a workload that is not there, which changes nothing. Raises :class:`Unreachable`, or :class:`ServerError` for
+        what is no such server."""
+        status, error, date = self._server.refusal(f"workloads/{'0' * 64}")
+        return Greeting(status not in (401, 410) and error.code != HostRevoked.code, error, date)
 
     def enrol(self, code: str, hostname: str) -> EnrolReply:
         message = EnrolRequest(code=code, hostname=hostname, agent_version=__version__)

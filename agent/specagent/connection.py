@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -138,6 +141,21 @@ class Connection:
             offset = answer.headers.get("Upload-Offset", "")
             raise Refused(answer.status_code, _error_of(answer), upload_offset=int(offset) if offset.isdecimal() else 0)
         return answer
+
+    def refusal(self, path: str) -> tuple[int, ErrorBody, datetime | None]:
+        """Status and error of an answer that is sure to be a refusal in the protocol's own shape, and the server's time.
+        Raises :class:`ServerError` if it has another shape."""
+        try:
+            answer = self._http.get(path)
+            refusal: Refusal = decode(Refusal, answer.json())
+        except httpx.HTTPError as error:
+            raise Unreachable(f"GET {self._http.base_url}{path[:20]}: {error or type(error).__name__}") from error
+        except (ValueError, ValidationError):
+            raise ServerError(f"{self._http.base_url} answers HTTP {answer.status_code} with what is no protocol v1") from None
+        date = answer.headers.get("Date", "")
+        with contextlib.suppress(ValueError, TypeError):
+            return answer.status_code, refusal.error, parsedate_to_datetime(date)
+        return answer.status_code, refusal.error, None
 
     def message(self, model: type[T], answer: httpx.Response) -> T:
         try:

@@ -1,93 +1,154 @@
-"""What this machine is, what is missing, and how to mend it, for the person who sets an agent up."""
+"""What this machine is, what it lacks, and how to mend it, for the person who sets an agent up."""
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
+import http.client
+import json
+import socket
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
+from speccore.engines.llamacpp_flags import is_speculation
+from speccore.errors import ServerError
+from speccore.inventory import ModelInfo, RuntimeInfo
+
+from . import fitness, processes
+from .client import Client, Unreachable
 from .config import Config
+from .findings import GIB, Finding
 from .inventory import Host, NoEngine
 
-_GIB = 1 << 30
-_LEAST_FREE = 2 * _GIB
-
-Level = Literal["ok", "note", "missing"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """``missing`` stands in the way of any job; ``note`` doesn't. ``remedy`` says what to do."""
-
-    level: Level
-    subject: str
-    text: str
-    remedy: str = ""
+#: A clock that is further off than this spoils moments on pages. A server tells whole seconds.
+_MOST_SKEW_S = 2.0
+_DOCKER = Path("/var/run/docker.sock")
 
 
-def findings(config: Config, config_path: Path | None, host: Host, *, enrolled_at: str) -> list[Finding]:
-    """``enrolled_at``: the server that this agent has a token for, '' if none."""
+def findings(config: Config, config_path: Path | None, host: Host, server: list[Finding]) -> list[Finding]:
+    """Everything but the server, and ``server`` as it was found (see :func:`server_findings`)."""
     inventory = host.inventory
     libc = inventory.os.get("libc") or "unknown C library"
-    found = [
-        Finding(
-            "ok", "machine", f"{inventory.hostname}, {inventory.os['system']} {inventory.os['release']}, {inventory.os['machine']}, {libc}"
-        ),
-        Finding("ok", "hardware", f"{inventory.hardware_name()}, {inventory.memory_bytes / _GIB:.1f} GiB of memory"),
+    system = f"{inventory.os['system']} {inventory.os['release']}, {inventory.os['machine']}, {libc}"
+    threads = f"an engine gets {inventory.default_threads()} of {inventory.n_cores} cores unless the experiment says otherwise"
+    return [
+        Finding("ok", "machine", f"{inventory.hostname}, {system}"),
+        Finding("ok", "hardware", f"{inventory.hardware_name()}, {inventory.memory_bytes / GIB:.1f} GiB of memory"),
         Finding("ok", "configuration", str(config_path) if config_path else "none, defaults are used (see config.example.yaml)"),
-        Finding(
-            "ok",
-            "threads",
-            f"an engine gets {inventory.default_threads()} of {inventory.n_cores} cores unless the experiment says otherwise",
-        ),
-        *_engines(host),
-        *_models(host),
-        *(Finding("note", "problem", p) for p in inventory.problems),
-        *(Finding("note", f"sensor {name}", status) for name, status in inventory.sensors.items() if status != "ok"),
-        _disk(config.state_dir),
+        Finding("ok", "threads", threads),
+        *fitness.gpu_findings(host.gpus),
+        *fitness.machine_findings(inventory, config.state_dir),
+        *_engines([r.info for r in host.runtimes], has_gpu=bool(host.gpus.cards)),
+        *_models(inventory.models),
+        *(Finding("warn", "problem", p, "Mend it, or take the entry out of the configuration.") for p in inventory.problems),
+        *_sensors(inventory.sensors),
+        _containment(processes.cgroup_parent()),
+        container_engine(_DOCKER),
+        *server,
     ]
-    if enrolled_at:
-        found.append(Finding("ok", "server", f"enrolled at {enrolled_at}"))
-    else:
-        found.append(
-            Finding("note", "server", "not enrolled: experiments run here only by hand", "specweb-agent enrol --server URL --code CODE")
+
+
+def _engines(runtimes: list[RuntimeInfo], *, has_gpu: bool) -> list[Finding]:
+    found: list[Finding] = []
+    for r in runtimes:
+        able = r.capabilities
+        text = (
+            f"{r.engine} {r.version}, {r.backend}, {len(r.manifest)} files {r.manifest_hash[:12]}, "
+            f"speculation: {', '.join(able.spec_types) or able.dialect}"
         )
+        flags = sorted({f for f in able.flags.values() if is_speculation(f)})
+        details: dict[str, Any] = {
+            "executable": r.executable,
+            "manifest_hash": r.manifest_hash,
+            "speculation_types": able.spec_types,
+            "flags": sorted(set(able.flags.values())),
+            "removed_flags": able.removed_flags,
+        }
+        found.append(Finding("ok", "engine", text, details=details))
+        found.append(Finding("ok", "its speculation", f"{len(flags)} of {len(details['flags'])} flags: {' '.join(flags) or 'none'}"))
+    if not found:
+        return [Finding("fail", "engine", "no usable engine build", NoEngine.remedy)]
+    if has_gpu and all(r.backend == "cpu" for r in runtimes):
+        remedy = "Install a build with CUDA, HIP or Vulkan; specweb-agent asks it with --list-devices."
+        found.append(Finding("warn", "engine", "no build finds the GPU: all would run on the processor", remedy))
     return found
 
 
-def can_run(found: list[Finding]) -> bool:
-    return all(f.level != "missing" for f in found)
-
-
-def _engines(host: Host) -> list[Finding]:
+def _models(models: Iterable[ModelInfo]) -> list[Finding]:
     found = [
         Finding(
             "ok",
-            "engine",
-            f"{r.info.engine} {r.info.version}, {r.info.backend}, {len(r.info.manifest)} files {r.info.manifest_hash[:12]}, "
-            f"speculation: {', '.join(r.info.capabilities.spec_types) or r.info.capabilities.dialect}",
+            "model",
+            f"{m.alias}: {m.architecture} {m.quantization}, {m.size_bytes / 1e6:.1f} MB, {m.manifest_hash[:12]}, "
+            f"tokenizer {m.tokenizer_hash[:8] or 'none'}, chat template {m.chat_template_hash[:8] or 'none'}, "
+            f"{'with' if m.has_mtp else 'no'} MTP layers",
+            details=m.model_dump(),
         )
-        for r in host.runtimes
-    ]
-    return found or [Finding("missing", "engine", "no usable engine build", NoEngine.remedy)]
-
-
-def _models(host: Host) -> list[Finding]:
-    found = [
-        Finding("ok", "model", f"{m.alias}: {m.architecture} {m.quantization}, {m.size_bytes / 1e6:.1f} MB, {m.manifest_hash[:12]}")
-        for m in host.inventory.models
+        for m in models
     ]
     remedy = "Name GGUF files in the configuration under models, or their folder under model_folders."
-    return found or [Finding("missing", "model", "no model", remedy)]
+    return found or [Finding("fail", "model", "no model", remedy)]
 
 
-def _disk(state_dir: Path) -> Finding:
-    there = state_dir
-    while not there.exists():
-        there = there.parent
-    free = shutil.disk_usage(there).free
-    text = f"{free / _GIB:.1f} GiB free for {state_dir}"
-    if free < _LEAST_FREE:
-        return Finding("missing", "disk", text, f"Free {_LEAST_FREE / _GIB:.0f} GiB, or set state_dir to another disk.")
-    return Finding("ok", "disk", text)
+def _sensors(sensors: dict[str, str]) -> list[Finding]:
+    """A machine that has no NVIDIA card lacks nothing by not seeing one; see fitness.gpu_findings for one that has."""
+    there = [name for name, status in sensors.items() if status == "ok"]
+    remedy = "What rests on it is shown as not checked, or withheld; nothing else needs it."
+    lacking = [(name, status.removeprefix("missing: ")) for name, status in sensors.items() if status != "ok"]
+    return [
+        Finding("ok", "sensors", ", ".join(there) or "none"),
+        *(Finding("ok" if name == "nvml" else "warn", f"sensor {name}", why, "" if name == "nvml" else remedy) for name, why in lacking),
+    ]
+
+
+def _containment(cgroup: str) -> Finding:
+    if cgroup:
+        return Finding("ok", "containment", f"each engine gets a control group of its own, below {cgroup}")
+    return Finding("ok", "containment", "no control group may be made: engines are found by process group and by their environment")
+
+
+def container_engine(docker: Path) -> Finding:
+    """Engines run as processes; where there is a container engine, this tells whether it could be used."""
+    if not docker.exists():
+        return Finding("ok", "container engine", "none: engines run as processes")
+    try:
+        connection = http.client.HTTPConnection("localhost", timeout=5)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(5)
+        connection.sock.connect(str(docker))
+        connection.request("GET", "/version")
+        told = json.loads(connection.getresponse().read())
+        return Finding("ok", "container engine", f"Docker {told['Version']}; engines run as processes all the same")
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+        remedy = "Start it, or let this user use it (group docker). Engines run as processes without it."
+        return Finding("warn", "container engine", f"Docker is here and doesn't answer: {error}", remedy)
+
+
+def server_findings(client: Client | None, address: str) -> list[Finding]:
+    """``client`` with this host's token; None if it is enrolled nowhere."""
+    if client is None:
+        remedy = "specweb-agent enrol --server URL --code CODE"
+        return [Finding("ok", "server", f"not enrolled: experiments run here by hand, with no server. To enrol: {remedy}")]
+    before = datetime.now(UTC)
+    try:
+        greeting = client.greet()
+    except Unreachable as error:
+        return [Finding("warn", "server", error.message, f"Look at the network and at the address {address}.")]
+    except ServerError as error:
+        remedy = f"Look at what answers at {address}: an address without a path, such as https://specweb.example.org, is wanted."
+        return [Finding("fail", "server", error.message, remedy)]
+    if not greeting.accepted:
+        return [Finding("fail", "server", f"{address} refuses this host: {greeting.error.message}", greeting.error.remedy or _ENROL_AGAIN)]
+    found = [Finding("ok", "server", f"{address} speaks protocol {greeting.protocol} and takes this host's token")]
+    if greeting.date is None:
+        return found
+    middle = before + (datetime.now(UTC) - before) / 2
+    # a server's date is cut to whole seconds
+    skew = (middle - greeting.date).total_seconds() - 0.5
+    if abs(skew) > _MOST_SKEW_S:
+        text = f"this machine is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the server"
+        return [*found, Finding("warn", "clock skew", text, "Set the clock that is wrong; a time service does it for good.")]
+    return [*found, Finding("ok", "clock skew", f"{abs(skew):.1f} s, told to the second")]
+
+
+_ENROL_AGAIN = "Enrol again with a code from the server's Hosts page."

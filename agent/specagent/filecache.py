@@ -6,17 +6,21 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 _CHUNK = 1 << 20
+#: (file, bytes hashed, its bytes)
+Progress = Callable[[Path, int, int], None]
 
 
 class FileCache:
     """Facts about files by name of the fact, kept in one JSON file. A file that changed is read again."""
 
-    def __init__(self, store: Path) -> None:
-        self._store = store
+    def __init__(self, store: Path, progress: Progress | None = None) -> None:
+        """``progress`` hears of each file that is hashed."""
+        self._store, self._progress = store, progress
         self._facts: dict[str, Any] = {}
         self._dirty = False
         try:
@@ -46,7 +50,7 @@ class FileCache:
         if isinstance(known, str):
             return known
         key = _key(path)
-        digest = file_sha256(path)
+        digest = file_sha256(path, self._progress)
         if _key(path) == key:  # a file that is being written is hashed again next time
             self.put(path, "sha256", digest)
         return digest
@@ -66,11 +70,15 @@ class FileCache:
                 part.unlink()
 
 
-def file_sha256(path: Path) -> str:
-    digest = hashlib.sha256()
+def file_sha256(path: Path, progress: Progress | None = None) -> str:
+    digest, done = hashlib.sha256(), 0
     with path.open("rb") as f:
+        total = os.fstat(f.fileno()).st_size
         while chunk := f.read(_CHUNK):
             digest.update(chunk)
+            if progress:
+                done += len(chunk)
+                progress(path, done, max(done, total))
     return digest.hexdigest()
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TextIO
 
 from speccore.budget import in_words
@@ -44,11 +46,11 @@ class LiveLine:
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
         self._stream = stream or sys.stderr
         self._quiet = quiet
-        self._live = not quiet and self._stream.isatty()
+        self.live = not quiet and self._stream.isatty()
         self._shown = ""
 
     def show(self, text: str) -> None:
-        if self._live and text != self._shown:
+        if self.live and text != self._shown:
             self._stream.write(f"{_CLEAR_LINE}{text[:110]}")
             self._stream.flush()
             self._shown = text
@@ -64,6 +66,34 @@ class LiveLine:
             self._stream.write(_CLEAR_LINE)
             self._stream.flush()
             self._shown = ""
+
+
+class HashProgress:
+    """How far the hashing of a large file is, with the time that is left; elsewhere than at a terminal one line for each."""
+
+    _LARGE, _VERY_LARGE = 64 << 20, 1 << 30
+
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._line = LiveLine(stream, quiet=quiet)
+        self._clock = clock
+        self._file: Path | None = None
+        self._began = self._shown = 0.0
+
+    def __call__(self, path: Path, done: int, total: int) -> None:
+        if total < self._LARGE:
+            return
+        now = self._clock()
+        what = f"hashing {path.name}, {total / 1e9:.1f} GB (once, until it changes)"
+        if path != self._file:
+            self._file, self._began, self._shown = path, now, 0.0
+            if not self._line.live and total >= self._VERY_LARGE:
+                self._line.keep(what)
+        if done == total:
+            self._line.clear()
+        elif now - self._shown >= 0.1:
+            left = (now - self._began) / done * (total - done)
+            self._line.show(f"{what}: {100 * done // total} %, about {in_words(left)} left")
+            self._shown = now
 
 
 class RunProgress:

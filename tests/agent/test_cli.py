@@ -136,7 +136,7 @@ def test_a_host_without_an_engine_is_exit_3(config: Config, experiment: Callable
     assert "LLAMA_SERVER" in ran.stderr
     checked = call("doctor", "--config", path, env=env)
     assert checked.returncode == 3
-    assert "[MISS] engine" in checked.stdout
+    assert "[FAIL] engine" in checked.stdout
 
 
 def test_an_engine_that_never_starts_is_exit_3(config: Config, config_file: Path, experiment: Callable, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_signal_ends_it_in_order(config_file: Path, experiment: Callable, tmp_
 def test_doctor_and_inventory(config_file: Path) -> None:
     checked = call("doctor", "--config", config_file)
     assert checked.returncode == 0, checked.stdout
-    for words in ("[ ok ] engine: llama-server", "[ ok ] model: target", "specweb-agent enrol", "[note] sensor nvml"):
+    for words in ("[ ok ] engine: llama-server", "[ ok ] model: target", "specweb-agent enrol", "] sensor nvml"):
         assert words in checked.stdout
     told = call("inventory", "--config", config_file)
     assert told.returncode == 0

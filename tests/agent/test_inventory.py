@@ -182,7 +182,7 @@ def test_folders_are_searched_and_split_models_are_one(tmp_path: Path, config: C
 def test_files_are_hashed_once_until_they_change(tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[Path] = []
     real = filecache.file_sha256
-    monkeypatch.setattr(filecache, "file_sha256", lambda path: hashed.append(path) or real(path))
+    monkeypatch.setattr(filecache, "file_sha256", lambda path, progress: hashed.append(path) or real(path, progress))
     path = config.models[0].path
     first = cache(tmp_path)
     before = model_info("m", path, first)
