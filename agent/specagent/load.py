@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import re
+import select
 import selectors
 import socket
 import ssl
@@ -72,6 +73,51 @@ _CONNECTING, _SHAKING_HANDS, _SENDING, _RECEIVING = range(4)
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
+class _Watch:
+    """Which connections have something to do. epoll by itself where it is: the library's selector costs a tenth of a read."""
+
+    def __init__(self) -> None:
+        self._flights: dict[int, _Flight] = {}
+        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        self._selector = None if self._epoll else selectors.DefaultSelector()
+
+    def close(self) -> None:
+        (self._epoll or self._selector).close()  # type: ignore[union-attr]
+
+    def ready(self, timeout_s: float) -> list[_Flight]:
+        if self._epoll:
+            flights = self._flights
+            return [flights[fd] for fd, _ in self._epoll.poll(timeout_s)]
+        assert self._selector
+        return [key.data for key, _ in self._selector.select(timeout_s)]
+
+    def begin(self, flight: _Flight, events: int) -> None:
+        if self._epoll:
+            self._flights[flight.sock.fileno()] = flight
+            self._epoll.register(flight.sock, self._mask(events))
+        elif self._selector:
+            self._selector.register(flight.sock, events, flight)
+
+    def change(self, flight: _Flight, events: int) -> None:
+        if self._epoll:
+            self._epoll.modify(flight.sock, self._mask(events))
+        elif self._selector:
+            self._selector.modify(flight.sock, events, flight)
+
+    def end(self, flight: _Flight) -> None:
+        """Before its socket is closed."""
+        if self._epoll:
+            if self._flights.pop(flight.sock.fileno(), None):
+                self._epoll.unregister(flight.sock)
+        elif self._selector:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(flight.sock)
+
+    @staticmethod
+    def _mask(events: int) -> int:
+        return (select.EPOLLIN if events & _READ else 0) | (select.EPOLLOUT if events & _WRITE else 0)
+
+
 class _Flight:
     """One request under way."""
 
@@ -109,7 +155,7 @@ class _Loop:
         self._requests = iter(requests)
         self._address = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)[0]
         self._tls = ssl.create_default_context() if target.tls else None
-        self._selector = selectors.DefaultSelector()
+        self._watch = _Watch()
         self._flights: set[_Flight] = set()
         self._done: list[Exchange] = []
         self._rounds_s: list[float] = []  # how long each kept the loop from its sockets
@@ -132,13 +178,13 @@ class _Loop:
 
     def run(self) -> LoadResult:
         cpu_s = time.thread_time()
-        with self._selector:
+        with contextlib.closing(self._watch):
             self._start_due(time.monotonic())
             while self._flights or (self._next_due is not None and not self._stop.is_set()):
-                ready = self._selector.select(self._patience())
+                ready = self._watch.ready(self._patience())
                 woke_at = time.monotonic()
-                for key, _ in ready:
-                    self._step(key.data)
+                for flight in ready:
+                    self._step(flight)
                 now = time.monotonic()
                 if ready:
                     self._rounds_s.append(now - woke_at)
@@ -182,7 +228,7 @@ class _Loop:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._flights.add(flight)
-        self._selector.register(sock, _WRITE, flight)
+        self._watch.begin(flight, _WRITE)
         try:
             sock.connect(address)
         except BlockingIOError:
@@ -214,9 +260,9 @@ class _Loop:
         if self._tls is None:
             self._ready_to_send(flight)
             return
-        self._selector.unregister(flight.sock)
+        self._watch.end(flight)
         flight.sock = self._tls.wrap_socket(flight.sock, server_hostname=self._target.host, do_handshake_on_connect=False)
-        self._selector.register(flight.sock, _READ | _WRITE, flight)
+        self._watch.begin(flight, _READ | _WRITE)
         flight.state = _SHAKING_HANDS
 
     def _shake_hands(self, flight: _Flight) -> bool:
@@ -224,12 +270,12 @@ class _Loop:
         try:
             flight.sock.do_handshake()
         except ssl.SSLWantReadError:
-            self._selector.modify(flight.sock, _READ, flight)
+            self._watch.change(flight, _READ)
             return False
         except ssl.SSLWantWriteError:
-            self._selector.modify(flight.sock, _WRITE, flight)
+            self._watch.change(flight, _WRITE)
             return False
-        self._selector.modify(flight.sock, _WRITE, flight)
+        self._watch.change(flight, _WRITE)
         self._ready_to_send(flight)
         return True
 
@@ -254,14 +300,13 @@ class _Loop:
             pass  # a server that has closed already answers by the end of the stream
         flight.out = b""
         flight.state = _RECEIVING
-        self._selector.modify(flight.sock, _READ, flight)
+        self._watch.change(flight, _READ)
 
     # --- requests end ---
 
     def _finish(self, flight: _Flight, end: End, error: str = "") -> None:
         self._flights.discard(flight)
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(flight.sock)
+        self._watch.end(flight)
         flight.sock.close()
         self._done.append(flight.exchange(end, error, time.monotonic()))
 

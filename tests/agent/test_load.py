@@ -78,7 +78,7 @@ def test_it_ends_with_the_number_or_the_time() -> None:
         began = time.monotonic()
         timed = run(server, endless(), Closed(2, duration_s=0.4))  # type: ignore[arg-type]
     assert 0.4 <= time.monotonic() - began < 3
-    assert 6 <= len(timed.exchanges) < 30
+    assert 2 < len(timed.exchanges) < 30
     assert {e.end for e in timed.exchanges} == {"closed"}  # what was begun is finished
 
 
