@@ -127,9 +127,12 @@ def resident(pids: Sequence[int]) -> int | None:
 def _resident_of(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/statm", "rb") as f:
-            return int(f.read().split()[1]) * _PAGE_BYTES
+            pages = int(f.read().split()[1])
     except (OSError, IndexError, ValueError):
         return int(psutil.Process(pid).memory_info().rss)
+    if not pages:  # it has ended and only its number is left
+        raise psutil.NoSuchProcess(pid)
+    return pages * _PAGE_BYTES
 
 
 def proportional_of(pids: Sequence[int]) -> int | None:

@@ -28,6 +28,12 @@ def test_memory_of_this_process() -> None:
     assert (proportional_of([GONE]), resident([GONE])) == (None, None)
 
 
+def test_a_process_that_has_ended_has_no_memory_not_zero() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and nobody has asked how
+        assert resident([child.pid]) is None
+
+
 def test_one_process_that_does_not_tell_leaves_no_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.read_text
 
