@@ -77,6 +77,9 @@ def arm_faults(arm: Mapping[Any, Any]) -> Iterator[Fault]:
         yield "control", "only an arm with mode off can be a control: remove it, or choose mode off"
     if isinstance(mode, str) and mode in MODES_WITH_DRAFT_MODEL and not arm.get("draft_model"):
         yield "draft_model", f"mode {mode} needs a draft_model: name a model"
+    elif isinstance(mode, str) and MODES.get(mode) == "ngram" and arm.get("draft_model") is not None:
+        # The engine would load it beside the target, and its memory would count as the n-gram's.
+        yield "draft_model", f"mode {mode} has no use for a draft_model: remove it, or choose mode draft"
     low, high = _number(arm, "draft_min"), _number(arm, "draft_limit")
     if low is not None and high is not None and low > high:
         yield "draft_min", f"draft_min {low:g} is over draft_limit {high:g}"

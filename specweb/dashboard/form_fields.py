@@ -20,7 +20,7 @@ class Field:
     kind: Kind = "text"
     default: str = ""
     offers: str = ""  # the list that it chooses from, or that suggests values
-    matters: str = ""  # class of the arms that it matters to: an empty field is hidden in others
+    matters: str = ""  # class of the arms that it matters to (plain: those that don't speculate): an empty field is hidden in others
     word: bool = False  # a bare off or on of YAML is a word here
 
     @property
@@ -66,7 +66,7 @@ ENGINE_MORE = (
     _number("engine.probe_timeout_s", "Answer within, s", "A timed request that takes longer has failed.", "300"),
 )
 PLAN = (
-    _number("blocks", "Blocks", "Each block starts every arm once; 5 give an interval, fewer than 3 give none.", "5"),
+    _number("blocks", "Blocks", "Each block starts every arm once; 5 are usual, fewer than 3 give no verdict.", "5"),
     _number("warmup.requests", "Warm-up requests", "Sent before the first timed request of each start, and not counted.", "1"),
     _number("seed", "Seed", "Draws the order of arms, the prompts and their seeds.", "1"),
     _number("margin", "Margin", "The smallest gain worth having, as a share: 0.03 is 3 %.", "0.03"),
@@ -91,7 +91,7 @@ ARM_MORE = (
     _number("p_min", "Least probability", "The drafter stops when it is less sure than this, from 0 to 1.", "engine’s", "speculates"),
     _number("draft_gpu_layers", "Draft GPU layers", "Layers of the draft model on the card.", "engine’s", "with-model"),
     _number("ngram_size", "N-gram size", "Length of the text that is looked up in what was said so far.", "engine’s", "with-ngram"),
-    Field("control", "Control", "A second arm with mode off, which tells how much the host varies by itself.", "tick"),
+    Field("control", "Control", "A second arm with mode off, which tells how much the host varies by itself.", "tick", matters="plain"),
 )
 POINT = (
     Field("workload", "Workload", "The prompts; a bare name takes the newest version.", "choice", offers="workloads"),

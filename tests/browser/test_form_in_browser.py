@@ -162,6 +162,7 @@ def test_by_keyboard_alone(live_server):
         assert someone.complaints == []
     made = stored()[0]
     assert [(a.name, a.mode, a.draft_limit) for a in made.arms][2] == ("mine", "ngram-simple", 6)
+    assert made.arms[2].draft_model is None  # a new arm is given one, which goes with a mode that has no use for it
     assert made.name == "By keyboard"
 
 
@@ -218,6 +219,16 @@ def test_an_arm_shows_what_its_mode_needs_and_hides_nothing_that_was_typed(live_
         assert page.input_value("#f-arms-1-draft_model") == "demo-draft"
         assert page.is_visible("#f-arms-1-draft_model")
         assert "m-off" in page.get_attribute(".form-row.arms >> nth=1", "class")
+        until(page, "document.getElementById('f-arms-1-draft_model-fault').textContent.includes(\"can't have draft_model\")")
+        page.click("#more-arms-2 > summary")
+        for mode, sweep in (("ngram-mod", True), ("off", False)):
+            page.select_option("#f-arms-2-mode", mode)
+            assert page.input_value("#f-arms-2-draft_model") == ""
+            assert page.is_visible("#f-arms-2-sweep") is sweep
+            assert page.is_visible("#f-arms-2-control") is not sweep
+            assert ("Sweep" in page.inner_text("#more-arms-2 > summary")) is sweep
+        page.select_option("#f-arms-2-mode", "draft")
+        assert page.input_value("#f-arms-2-draft_model") == "demo-draft"
         assert someone.complaints == []
 
 

@@ -114,6 +114,7 @@ FLAG = "takes a text, a number, true or false, or a list of texts and numbers, n
         ({"arms": [OFF, DRAFT, DRAFT]}, "arms.2.name", "arm 'd' is there twice: give it another name"),
         ({"arms": [OFF, DRAFT | {"draft_limit": 3, "draft_min": 4}]}, "arms.1.draft_min", "draft_min 4 is over draft_limit 3"),
         ({"arms": [OFF, DRAFT | {"draft_model": None}]}, "arms.1.draft_model", "mode draft needs a draft_model: name a model"),
+        ({"arms": [OFF, DRAFT | {"mode": "ngram-mod"}]}, "arms.1.draft_model", "mode ngram-mod has no use for a draft_model: remove it"),
         ({"arms": [OFF | {"draft_limit": 3}, DRAFT]}, "arms.0.draft_limit", "an arm with mode off can't have draft_limit: remove it"),
         ({"arms": [OFF, DRAFT | {"control": True}]}, "arms.1.control", "only an arm with mode off can be a control"),
         ({"points": [{"workload": "count"}] * 2}, "points.1.workload", "point 'count/c1/ctx0/t0' is there twice"),
