@@ -68,15 +68,25 @@ def state_of(check: Check) -> str:
 def _line(name: str, kind: str, entries: list[tuple[str, Check]]) -> CheckLine:
     state = min((state_of(check) for _, check in entries), key=_ORDER.__getitem__)
     told = [(where, check) for where, check in entries if state_of(check) == state]
-    sentences: dict[str, None] = {}
+    said: dict[str, list[str]] = {}
     for where, check in told:
-        sentences.setdefault(f"{check.sentence} ({where})" if where and state in ("failed", "warning") else check.sentence)
+        said.setdefault(check.sentence, []).append(where)
+    sentences = [f"{s} ({_places(at)})" if at[0] and state in ("failed", "warning") else s for s, at in said.items()]
     return CheckLine(
         name=name,
         kind=kind,
         state=state,
-        sentences=list(sentences)[:12],
+        sentences=sentences[:12],
         n=len(entries),
         n_failed=sum(state_of(check) in ("failed", "warning") for _, check in entries),
-        evidence=[(key, str(value)) for _, check in told[:1] for key, value in check.evidence.items() if state in ("failed", "warning")],
+        evidence=[(key, _shown(value)) for _, check in told[:1] for key, value in check.evidence.items() if state in ("failed", "warning")],
     )
+
+
+def _places(at: list[str]) -> str:
+    """Where one sentence holds: the comparison, or how many."""
+    return at[0] if len(at) == 1 else f"{len(at)} comparisons"
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,28 @@
+"""The integrity panel says a sentence once, however many comparisons it holds for, and where it holds for one only."""
+
+from __future__ import annotations
+
+from speccore.measurement import Check, ComparisonResult, JobAnalysis
+
+from specweb.dashboard.integrity_panel import integrity
+
+
+def analysis(*checks: Check) -> JobAnalysis:
+    """One comparison for each check, with nothing else in it."""
+    comparisons = [ComparisonResult.model_construct(arm=f"draft-{i}", point="count/c1", checks=[check]) for i, check in enumerate(checks)]
+    return JobAnalysis.model_construct(comparisons=comparisons, checks=[], answers=[], attempts_used=[])
+
+
+def test_a_sentence_stands_once_with_how_many_comparisons_it_holds_for():
+    few = Check(name="distinct prompts", kind="soft", passed=False, sentence="6 distinct ones", evidence={"n": 6})
+    (line,) = integrity(analysis(few, few, few)).lines
+    assert line.sentences == ["6 distinct ones (3 comparisons)"]
+    assert (line.n, line.n_failed) == (3, 3)
+
+
+def test_a_sentence_of_one_comparison_names_it_and_numbers_are_short():
+    chance = Check(name="Holm", kind="soft", passed=False, sentence="may be chance", evidence={"p": 0.12974716037763379})
+    fine = Check(name="Holm", kind="soft", passed=True, sentence="is none")
+    (line,) = integrity(analysis(fine, chance)).lines
+    assert line.sentences == ["may be chance (draft-1, count/c1)"]
+    assert line.evidence == [("p", "0.1297")]
