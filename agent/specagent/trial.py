@@ -204,10 +204,11 @@ class Attempt:
 
     def _ask_all(self, port: int) -> None:
         self._enter("warm-up")
+        assert self._state.sampler
+        self._state.sampler.look()  # what it takes before any request
         for warmup in self._trial.warmup:
             self._warm_up(port, warmup)
         self._enter("probing")
-        assert self._state.sampler
         n_probes = len(self._trial.probes)
         for i, probe in enumerate(self._trial.probes, 1):
             self._tell("probing", i, n_probes, self._last_speed())

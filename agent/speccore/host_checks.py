@@ -86,10 +86,12 @@ def _can_tell(h: HostFacts) -> bool:
 
 
 def _misplaced(h: HostFacts) -> str:
-    if h.loaded_bytes is not None and h.held_bytes is not None and h.held_bytes < (1 - ROUNDING) * h.loaded_bytes:
+    # where the engine itself is not seen: devices that hold less in all can't hold it
+    held = h.held_bytes if h.held_bytes is not None else h.cards_bytes
+    if h.loaded_bytes is not None and held is not None and held < (1 - ROUNDING) * h.loaded_bytes:
         return (
             f"memory was spilled: the engine says it loaded {h.loaded_bytes / _MIB:,.0f} MiB on devices, "
-            f"which held {h.held_bytes / _MIB:,.0f} MiB of it"
+            f"which held {held / _MIB:,.0f} MiB of it"
         )
     if h.layers_asked is not None and h.layers_placed is not None:
         placed, total = h.layers_placed

@@ -58,19 +58,28 @@ def host_facts(sampled: Numbered, log: LogFacts, layers_asked: int | None) -> Ho
     """``sampled``: all samples with their lines; ``layers_asked``: of the target, None if the engine was to choose."""
     probing = [s for _, s in sampled if s.phase == PROBING]
     used = {uuid for _, s in sampled for uuid, held in s.device_bytes.items() if held}
-    layers = _LAYERS.fullmatch(log.layers_offloaded)
     facts = HostFacts(
         n_samples=len(probing),
         loaded_bytes=sum(mib for key, mib in log.memory_mib.items() if key.rpartition(" ")[2] in log.devices) * _MIB
         if log.devices
         else None,
         held_bytes=max((sum(s.device_bytes.values()) for _, s in sampled if s.device_bytes), default=None),
+        cards_bytes=max((taken for _, s in sampled if (taken := sum(d.used_bytes or 0 for d in s.devices.values()))), default=None),
         layers_asked=layers_asked,
-        layers_placed=(int(layers[1]), int(layers[2])) if layers else None,
+        layers_placed=_layers(log),
     )
     if used or log.devices:
         return facts.model_copy(update={"device": "gpu", **_of_gpus(probing, used)})
     return facts.model_copy(update=_of_cpu(probing))
+
+
+def _layers(log: LogFacts) -> tuple[int, int] | None:
+    """Layers of the target on devices, of all. llama-server says "offloaded 5/5 layers to GPU" where there is no GPU too."""
+    layers = _LAYERS.fullmatch(log.layers_offloaded)
+    holders = {key.rpartition(" ")[2] for key in log.memory_mib if key.startswith("target model ")}
+    if not layers or not holders:
+        return None
+    return (int(layers[1]) if holders & set(log.devices) else 0), int(layers[2])
 
 
 def _of_gpus(probing: Sequence[Sample], used: set[str]) -> dict[str, object]:

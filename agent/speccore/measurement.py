@@ -139,6 +139,7 @@ class HostFacts(Peer):
     clock_mhz: float | None = None  # median while busy, of the slowest device
     loaded_bytes: float | None = None  # on devices, by the engine's log
     held_bytes: float | None = None  # on devices, highest sample
+    cards_bytes: float | None = None  # the same of all processes together
     layers_asked: int | None = None
     layers_placed: tuple[int, int] | None = None  # on devices, of all
 

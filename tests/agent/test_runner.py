@@ -95,6 +95,7 @@ def test_every_evidence_file_is_there_and_says_what_was_done(job: Callable, host
         assert all(s.status == 200 and "llamacpp:" in s.text for s in snapshots)
         samples = lines(folder, records.SAMPLES, records.Sample)
         assert sum(s.phase == "probing" for s in samples) >= len(plan.probes)
+        assert next(s for s in samples if s.phase == "warm-up").pss_bytes
         assert all(s.rss_bytes and s.rss_bytes > 10_000_000 for s in samples if s.phase in ("warm-up", "probing"))
         assert all(s.rss_bytes != 0 for s in samples)  # before it runs and after its end there is no memory to speak of
         # the thread, which may look in the middle of a request (it alone tells the load), never walks the engine's pages

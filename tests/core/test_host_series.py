@@ -76,7 +76,12 @@ def test_loaded_is_what_the_log_says_of_devices_alone() -> None:
     found = facts(gpu(1, "warm-up", 1200 * MIB), gpu(2), layers=99)
     assert (found.loaded_bytes, found.held_bytes) == (1000 * MIB, 1200 * MIB)
     assert (found.layers_asked, found.layers_placed) == (99, (33, 33))
+    no_gpu = LogFacts(memory_mib={"target model CPU_Mapped": 3.8}, layers_offloaded="5/5")  # so says a build with no device
+    assert facts(gpu(1), log=no_gpu).layers_placed == (0, 5)
+    assert facts(gpu(1), log=LogFacts(layers_offloaded="5/5")).layers_placed is None
     assert facts(gpu(1, held=None)).held_bytes is None
+    assert facts(gpu(1, held=None, used_bytes=7), gpu(2, held=None)).cards_bytes == 7
+    assert facts(gpu(1)).cards_bytes is None
     assert facts(gpu(1), log=LogFacts()).loaded_bytes is None
 
 
@@ -136,6 +141,10 @@ def test_memory_that_was_spilled_in_the_baseline_is_hard_and_in_the_arm_its_own_
     assert "says it loaded 1,000 MiB on devices, which held 700 MiB" in check.sentence
     assert of(host_checks.memory_placed({"a": whole}, {"b": spilled})) == ("soft", "failed")
     assert of(host_checks.memory_placed({"a": HostFacts()}, {"b": HostFacts()})) == ("soft", "not checked")
+    unseen = HostFacts(device="gpu", loaded_bytes=1000 * MIB, cards_bytes=900 * MIB)  # the card as a whole can't hold it
+    assert of(host_checks.memory_placed({"a": unseen}, {})) == ("hard", "failed")
+    roomy = unseen.model_copy(update={"cards_bytes": 5000 * MIB})
+    assert of(host_checks.memory_placed({"a": roomy}, {})) == ("soft", "not checked")
     half = HostFacts(loaded_bytes=5)
     assert of(host_checks.memory_placed({"a": half}, {})) == ("soft", "not checked")
 
