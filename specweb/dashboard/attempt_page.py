@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from speccore.errors import ErrorBody
-from speccore.measurement import AttemptMeasurement, LogFacts, ProbeMeasurement, Source
+from speccore.measurement import AttemptMeasurement, LogFacts, Number, ProbeMeasurement, Source
+from speccore.metrics import METRICS
 
 from specweb.results.models import Attempt, EvidenceFile
 
@@ -105,6 +106,9 @@ def _probe_row(attempt: Attempt, i: int, p: ProbeMeasurement, titles: Mapping[st
 def _facts(attempt: Attempt, m: AttemptMeasurement) -> list[Fact]:
     """What holds for the whole attempt, each with its source where it has one."""
     facts = [Fact("peak memory, MiB", measured_cell(attempt.id, m.peak_memory_bytes, "peak_memory_bytes"))]
+    for name in ("peak_device_bytes", "memory_after_load_bytes", "memory_growth_bytes_per_min", "energy_j_per_1k_tokens"):
+        if isinstance(value := getattr(m, name), Number):
+            facts.append(Fact(f"{METRICS[name].name}, {METRICS[name].unit}", measured_cell(attempt.id, value, name)))
     if m.engaged is not None:
         href = source_url(attempt.id, Source(file="server.log", line=m.log.speculation_line)) if m.log.speculation_line else ""
         facts.append(Fact("speculation", Cell("engaged" if m.engaged else "not engaged", href, m.engaged_why, m.engaged_why)))

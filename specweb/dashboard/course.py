@@ -73,11 +73,18 @@ def _on_devices(s: Sample) -> float | None:
     return sum(s.device_bytes.values()) if s.device_bytes else None
 
 
+def _watts(s: Sample) -> float | None:
+    found = [d.power_w for d in s.devices.values() if d.power_w is not None]
+    return sum(found) if found else None
+
+
 _SERIES: tuple[tuple[str, Callable[[Sample], float | None], Callable[[float], str]], ...] = (
     ("memory of the host, RSS", lambda s: s.rss_bytes, formats.byte_size),
     ("memory of the host, PSS", lambda s: s.pss_bytes, formats.byte_size),
     ("memory of the device", _on_devices, formats.byte_size),
     ("CPU of the machine", lambda s: s.cpu_percent, lambda v: f"{v:.0f} %"),
-    ("clock", lambda s: s.clock_mhz, lambda v: f"{v:,.0f} MHz"),
+    ("CPU of others", lambda s: s.others_cpu_percent, lambda v: f"{v:.0f} %"),
+    ("clock", lambda s: s.clock_mhz if s.clock_mhz is not None else s.cpu_mhz, lambda v: f"{v:,.0f} MHz"),
+    ("power of the devices", _watts, lambda v: f"{v:.0f} W"),
     ("temperature", lambda s: s.temperature_c, lambda v: f"{v:.0f} °C"),
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.urls import reverse
 from speccore.measurement import Number, Source
-from speccore.records import AttemptSummary, Sample
+from speccore.records import AttemptSummary, DeviceSample, Sample
 
 from specweb.dashboard.course import course
 from specweb.dashboard.sources import measured_cell
@@ -51,6 +51,19 @@ def test_phases_fill_the_time_and_samples_stand_on_the_same_axis():
     (line,) = found.series
     assert (line.name, line.least, line.most, line.n) == ("memory of the host, RSS", "100 MiB", "200 MiB", 3)
     assert line.points == "200,96 400,50 600,4"
+
+
+def test_power_and_other_programs_are_part_of_the_course():
+    samples = [
+        Sample(at_s=t, phase="probing", others_cpu_percent=t, cpu_mhz=3000 + t, devices={u: DeviceSample(power_w=t * 10) for u in "GH"})
+        for t in (2, 4)
+    ]
+    found = course(summary(("probing", 0)), 10, samples)
+    assert [(s.name, s.least, s.most) for s in found.series] == [
+        ("CPU of others", "2 %", "4 %"),
+        ("clock", "3,002 MHz", "3,004 MHz"),
+        ("power of the devices", "40 W", "80 W"),
+    ]
 
 
 def test_a_course_needs_a_length_and_a_series_two_samples():
@@ -126,6 +139,20 @@ def test_the_log_is_shown_around_the_lines_that_were_read(people):
     marked = re.findall(r'<li class="hit"><a href="([^"]+)">(\d+)</a>.*?class="why">← ([^<]+)<', page, re.S)
     assert (f"{reverse('evidence', args=[attempt.pk, 'server.log'])}?line={line}#L{line}", str(line), "speculation: draft-simple") in marked
     assert f">{line - 1}</a>" in page
+
+
+def test_memory_over_time_and_energy_are_shown_where_they_are_known(people):
+    run = small(people)
+    attempt = of_arm(run, "draft-3")
+    before = page_of(people.owner, attempt)
+    kept = MeasurementSet.objects.get(attempt=attempt)
+    number = Number(value=512 * 2**20, source=Source(file="samples.jsonl", line=4)).model_dump(mode="json")
+    kept.numbers |= {"memory_after_load_bytes": number, "energy_j_per_1k_tokens": number | {"value": 88.4}}
+    kept.save()
+    page = page_of(people.owner, attempt)
+    for name, value in (("memory after loading, MiB", "512"), ("energy, J per 1,000 tokens", "88")):
+        assert name not in before
+        assert re.search(rf"{name}.{{1,400}}samples.jsonl.{{1,400}}{value}", page, re.DOTALL)
 
 
 def test_a_fault_in_the_log_is_shown_where_it_stands(people):
