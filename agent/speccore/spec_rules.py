@@ -17,6 +17,8 @@ from .spec_words import given_in_words, shown
 _SPECULATION_FIELDS = ("draft_model", "draft_limit", "draft_min", "p_min", "ngram_size", "draft_gpu_layers")
 
 Fault = tuple[str, str]  # dotted field, words
+#: Flags of the engine with their values, all together: more than anybody sets, and each is compared with all that the engine knows.
+MAX_FLAG_VALUES = 200
 
 
 def yaml_word(value: Any) -> Any:
@@ -89,6 +91,10 @@ def extra_faults(extra: Any) -> Iterator[Fault]:
     """What no engine's command line could take, by flag."""
     if not isinstance(extra, dict):
         yield "", f"should be a mapping of flags, not {given_in_words(extra)}"
+        return
+    n = sum(len(given) if isinstance(given, list) else 1 for given in extra.values())
+    if n > MAX_FLAG_VALUES or len(extra) > MAX_FLAG_VALUES:
+        yield "", f"holds {max(n, len(extra)):,} flags and values; at most {MAX_FLAG_VALUES} are possible"
         return
     for flag, given in extra.items():
         values = given if isinstance(given, list) else [given]

@@ -23,6 +23,7 @@ FILE_FIELD = "file"
 #: What a form adds around its file: boundaries and the file's name.
 FORM_ROOM = 8 * 1024
 MOST_READ_AWAY = 16 * 1024**2
+MOST_DIGITS = 1_000
 
 
 class AsItCame(BaseParser):
@@ -107,7 +108,7 @@ def _file_of(request: Request) -> bytes:
 def read_json(body: bytes) -> Any:
     """The JSON value in ``body``. Raises ``ValueError`` that says what is wrong; a key that is there twice is a fault."""
     try:
-        return json.loads(body.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=_no_number)
+        return json.loads(body.decode("utf-8-sig"), object_pairs_hook=_once, parse_int=_whole, parse_constant=_no_number)
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8 text: byte {error.start + 1:,} can't be read") from None
     except RecursionError:
@@ -121,6 +122,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key {key!r} is there twice")
         found[key] = value
     return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"it holds a number of {len(digits):,} digits: correct it")
+    return int(digits)
 
 
 def _no_number(word: str) -> Any:

@@ -70,6 +70,8 @@ FLAG = "takes a text, a number, true or false, or a list of texts and numbers, n
         ({"name": " "}, "name", "is empty"),
         ({"name": "a\0b"}, "name", "holds a control character: remove it"),
         ({"question": "a\x1b[31mb"}, "question", "holds a control character: remove it"),
+        ({"name": "report\u202elmth.a"}, "name", "holds a control character: remove it"),
+        ({"question": "a\u2066b"}, "question", "holds a control character: remove it"),
         ({"name": "\ud800"}, "name", "holds half of a character"),
         ({"arms": [OFF, DRAFT | {"name": "<b>"}]}, "arms.1.name", "may hold letters, digits, spaces and . _ + / @ -"),
         ({"engine": {"kv_type_k": "Q8!"}}, "engine.kv_type_k", "may hold lower-case letters, digits and _, as in q8_0"),
@@ -126,6 +128,12 @@ FLAG = "takes a text, a number, true or false, or a list of texts and numbers, n
         ({"points": [{"workload": "count", "max_tokens": 9000}]}, "points.0.max_tokens", "more than 9000 tokens; engine.context is 4096"),
         # flags
         ({"engine": {"extra": []}}, "engine.extra", "should be a mapping of flags, not a list"),
+        (
+            {"engine": {"extra": {f"--a{i}": 1 for i in range(12_000)}}},
+            "engine.extra",
+            "holds 12,000 flags and values; at most 200 are possible",
+        ),
+        ({"engine": {"extra": {"--a": ["x"] * 60_000}}}, "engine.extra", "holds 60,000 flags and values; at most 200 are possible"),
         ({"engine": {"extra": {"-ngl": 3}}}, "engine.extra.-ngl", "'-ngl' is no long flag such as --override-tensor"),
         ({"engine": {"extra": {"--x; rm -rf /": 3}}}, "engine.extra.--x; rm -rf /", "is no long flag"),
         ({"engine": {"extra": {7: 3}}}, "engine.extra.7", "7 is no long flag"),

@@ -203,6 +203,7 @@ class TestFaults:
             ("application/json", b'{"name": ', "no JSON: Expecting value (column 10)"),
             ("application/json", b'{"name": "x", "name": "y"}', "'name' is there twice"),
             ("application/json", b'{"margin": NaN}', "NaN is no number that JSON knows"),
+            ("application/json", b'{"blocks": ' + b"9" * 200_000 + b"}", "a number of 200,000 digits"),
             ("application/json", b'{"name": "\xff"}', "not UTF-8"),
             ("application/json", b"[" * 100_000, "nested too deeply"),
             ("application/json", b'{"seed": ' + b"9" * 5000 + b"}", "digits"),

@@ -171,7 +171,9 @@ def _labels_that_are_nowhere(labels: dict[str, str], hosts: Sequence[Host]) -> l
     for key, value in labels.items():
         there = sorted({str(h.labels[key]) for h in hosts if key in h.labels})
         if value not in there:
-            others = f"; there is {', '.join(f'{key}={v}' for v in there[:NAMES_TOLD])}" if there else ""
+            others = (
+                f"; there is {', '.join(f'{key}={v}' for v in there[:NAMES_TOLD])}" if there else f"; none has a label {key}: remove it"
+            )
             problems.append(_unplaced(f"labels.{key}", f"this team has no host with {key}={value}{others}", shown(value)))
     if not problems:
         words = f"this team has no host {labels_in_words(labels)}".rstrip()
