@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 #: Rounds that are drawn before a row may break the balance around the anchor (happens from about 13 things on).
 TRIES = 200
 TRIES_MANY = 10  # for more than a dozen, where a round costs more and rarely comes out whole
+MANY = 16  # beyond, a second try costs tenths of a second and gains nothing that can be seen
 
 
 def balanced_orders(n: int, n_blocks: int, rng: random.Random, *, anchor: bool) -> list[list[int]]:
@@ -27,7 +28,7 @@ def balanced_orders(n: int, n_blocks: int, rng: random.Random, *, anchor: bool) 
     while len(rows) < n_blocks:
         size = min(n, n_blocks - len(rows))
         drawn = None
-        for _ in range(TRIES if n <= 12 else TRIES_MANY):
+        for _ in range(TRIES if n <= 12 else TRIES_MANY if n <= MANY else 1):
             drawn = _round(n, size, len(rows), n_blocks, before_after, rng, anchor=anchor, strict=True)
             if drawn is not None:
                 break

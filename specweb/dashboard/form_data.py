@@ -18,6 +18,8 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,4})?")
 _YES, _NO = frozenset({"true", "yes", "on", "1"}), frozenset({"", "false", "no", "off", "0"})
 HOSTS = "placement-hosts"
+#: Rows of one kind that the form shows: more than an experiment may have, and few enough to be laid out at once.
+MOST_ROWS = 200
 Row = dict[str, str]
 
 
@@ -31,6 +33,11 @@ class Typed:
 
     def with_rows(self, group: str, rows: Sequence[Row]) -> Typed:
         return replace(self, rows={**self.rows, group: list(rows)})
+
+    @property
+    def is_too_long(self) -> bool:
+        """More rows than a form shows."""
+        return max(len(self.hosts), *map(len, self.rows.values())) > MOST_ROWS
 
 
 def read_typed(sent: Iterable[tuple[str, str]]) -> Typed:
@@ -163,8 +170,11 @@ def typed_of(data: Mapping[Any, Any]) -> tuple[Typed, list[str]]:
     rows = {group: _row_texts(group, whole.pop(group, None), left) for group in ("arms", "points")}
     rows["engine-extra"] = _extra_texts(engine.pop("extra", None), left)
     rows["placement-labels"] = _label_texts(placement.pop("labels", None), left)
+    for group in [group for group, found in rows.items() if len(found) > MOST_ROWS]:
+        left.append(group.replace("-", "."))
+        rows[group] = []
     hosts = placement.pop("hosts", None) or []
-    if not (isinstance(hosts, list) and all(isinstance(h, str) for h in hosts)):
+    if not (isinstance(hosts, list) and len(hosts) <= MOST_ROWS and all(isinstance(h, str) for h in hosts)):
         left.append("placement.hosts")
         hosts = []
     single = _texts(SINGLE, whole, "", left)

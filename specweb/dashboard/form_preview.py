@@ -15,6 +15,8 @@ from .form_page import Fault
 
 #: Blocks that are shown at once; the others follow the same rule and can be opened.
 N_BLOCKS_SHOWN = 5
+#: Trials after which further blocks are only counted: nobody reads thousands, and each time somebody types they are laid out anew.
+MOST_TRIALS = 600
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class PreviewShown:
     n_requests: int
     blocks: list[BlockLine]
     more_blocks: list[BlockLine]
+    n_blocks_left: int  # neither shown nor to be opened
     hosts: list[HostLine]
     n_chosen: int
     warnings: list[Fault]
@@ -45,13 +48,15 @@ class PreviewShown:
 def preview_shown(found: Preview, beside: Callable[[Sequence[SpecProblem]], list[Fault]]) -> PreviewShown:
     """``beside`` finds the field of each warning."""
     blocks = [BlockLine(n, list(trials)) for n, trials in groupby(found.order, key=lambda t: t.block)]
+    most = max(N_BLOCKS_SHOWN, MOST_TRIALS * len(blocks) // max(found.n_trials, 1))
     # Where it would run stands first, then where it could.
     hosts = sorted(found.hosts, key=lambda h: (not h.chosen, not h.fits, h.name))
     return PreviewShown(
         n_trials=found.n_trials,
         n_requests=found.n_requests,
         blocks=blocks[:N_BLOCKS_SHOWN],
-        more_blocks=blocks[N_BLOCKS_SHOWN:],
+        more_blocks=blocks[N_BLOCKS_SHOWN:most],
+        n_blocks_left=len(blocks[most:]),
         hosts=[HostLine(h, minutes_in_words(h.minutes)) for h in hosts],
         n_chosen=sum(h.chosen for h in hosts),
         warnings=beside(found.warnings),

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import TooManyFieldsSent
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -48,7 +49,7 @@ def experiment_new(request: HttpRequest) -> HttpResponse:
         return not_allowed(request)
     if request.method != "POST":
         return _start(request, teams)
-    sent = read_sent(_pairs(request))
+    sent = _sent(request)
     team = next((t for t in teams if t.slug == sent.team), None)
     if team is None:
         fault = Fault("team", "you can’t submit for that team (any more): choose another", "Team")
@@ -64,7 +65,7 @@ def experiment_preview(request: HttpRequest) -> HttpResponse:
     """The part of the page that follows what is typed."""
     if not request.user.is_authenticated:
         return ended(request)
-    sent = read_sent(_pairs(request))
+    sent = _sent(request)
     teams = list(teams_submitted(request.user))
     team = next((t for t in teams if t.slug == sent.team), None)
     if team is None:
@@ -72,8 +73,11 @@ def experiment_preview(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/_form_preview.html", _preview_context(team, sent))
 
 
-def _pairs(request: HttpRequest) -> list[tuple[str, str]]:
-    return [(name, text) for name, texts in request.POST.lists() for text in texts]
+def _sent(request: HttpRequest) -> Sent:
+    sent = read_sent([(name, text) for name, texts in request.POST.lists() for text in texts])
+    if sent.typed.is_too_long:
+        raise TooManyFieldsSent("the form has more rows than are shown")
+    return sent
 
 
 def _start(request: HttpRequest, teams: list[Team]) -> HttpResponse:

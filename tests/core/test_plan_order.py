@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
+from speccore import order
 from speccore.order import balanced_orders
 
 
@@ -52,3 +54,17 @@ def test_many_arms_stay_balanced_by_place_and_nearly_by_side() -> None:
     orders = balanced_orders(25, 25, random.Random(1), anchor=True)
     assert set(position_counts(orders)) == {1}
     assert max(map(abs, leads(orders))) <= 5
+
+
+def test_the_most_arms_and_blocks_are_drawn_without_trying_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, draw = [], order._round
+
+    def counted(*args: Any, **options: Any) -> Any:
+        drawn.append(options)
+        return draw(*args, **options)
+
+    monkeypatch.setattr(order, "_round", counted)
+    orders = balanced_orders(40, 100, random.Random(1), anchor=True)
+    assert len(drawn) <= 2 * 3  # rounds of 40, 40 and 20: each drawn, and at most once more
+    counts = position_counts(orders)
+    assert max(counts) - min(counts) <= 1

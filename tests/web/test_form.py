@@ -489,6 +489,31 @@ def test_too_many_fields_are_refused_in_words(form):
     assert (answer.status_code, answer["HX-Retarget"]) == (200, "#form-notice")
 
 
+@pytest.mark.parametrize("name", ["arms-{}-name", "engine-extra-{}-flag", "placement-labels-{}-key"])
+def test_more_rows_than_can_be_laid_out_are_refused_in_words(form, name):
+    many = {name.format(i): "x" for i in range(201)}
+    answer = form.client.post(NEW, form.data("resume") | many)
+    assert answer.status_code == 400
+    assert "That is too large" in answer.content.decode()
+    answer = form.client.post("/experiments/preview", form.data("") | many, headers={"HX-Request": "true"})
+    assert (answer.status_code, answer["HX-Retarget"]) == (200, "#form-notice")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("arms: [" + "{name: x}," * 900 + "]", "needs at most 40 arms, has 900"),
+        ("engine: {extra: {--override-tensor: [" + "x," * 900 + "]}}", "holds 900 flags and values; at most 200 are possible"),
+        ("placement: {hosts: [" + "x," * 900 + "]}", "needs at most 100 hosts, has 900"),
+    ],
+)
+def test_yaml_with_more_rows_than_can_be_laid_out_stays_as_it_is(form, text, words):
+    form.press("to-yaml")
+    form.change(yaml=text).press("from-yaml")
+    assert words in summary(form.page)
+    assert (form["view"], form["yaml"]) == ("yaml", text)
+
+
 def test_a_request_that_is_too_large_is_refused_in_words(form, settings):
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 20_000
     answer = form.client.post(NEW, form.data("submit") | {"yaml": "x" * 30_000})

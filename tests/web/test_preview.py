@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from speccore.inventory import Device
 from speccore.spec import ExperimentSpec
 
+from specweb.dashboard.form_preview import MOST_TRIALS, preview_shown
 from specweb.experiments.models import Experiment, Host
 from specweb.experiments.services.dispatch import dispatch_waiting
 from specweb.experiments.services.hosts import create_host, revoke_host, store_inventory
@@ -60,6 +61,16 @@ def test_the_order_is_the_plan_that_will_be_run(ready: World) -> None:
     assert [t.number for t in found.order] == [1, 2, 3, 4, 5, 6]
     assert {(t.arm, t.mode) for t in found.order} == {("off", "off"), ("draft-4", "draft")}
     assert (found.n_trials, found.n_requests) == (6, 12)
+
+
+def test_of_thousands_of_trials_the_first_blocks_are_laid_out_and_the_others_counted(ready: World) -> None:
+    arms = [{"name": "off", "mode": "off"}] + [{"name": f"n-{i}", "mode": "ngram-simple", "draft_limit": i} for i in range(1, 40)]
+    found = preview_shown(shown(ready, spec(arms=arms, blocks=100)), lambda _: [])
+    laid_out = [trial for block in (*found.blocks, *found.more_blocks) for trial in block.trials]
+    assert (found.n_trials, len(laid_out)) == (4000, MOST_TRIALS)
+    assert len(found.blocks) + len(found.more_blocks) + found.n_blocks_left == 100
+    small = preview_shown(shown(ready), lambda _: [])
+    assert (len(small.blocks), small.more_blocks, small.n_blocks_left) == (3, [], 0)
 
 
 def test_commands_have_the_hosts_own_paths_and_the_difference(ready: World) -> None:

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString, mark_safe
+from speccore.commandline import Command
 
 from specweb.accounts.services import teams_submitted
 from specweb.dashboard import formats
@@ -44,6 +45,13 @@ def verdict(word: str, extra: str = "") -> SafeString:
         VERDICT_SHAPES.get(word, VERDICT_SHAPES["inconclusive"]),
         word,
     )
+
+
+@register.simple_tag
+def command_parts(command: Command) -> SafeString:
+    """A launch command with its difference marked. Not a template's loop: a preview has one for each arm on each host."""
+    parts = [f"<ins>{escape(p.text)}</ins>" if p.added else f"<span>{escape(p.text)}</span>" for p in command.parts]
+    return mark_safe(" ".join(parts + [f'<del class="lacks">{escape(m)}</del>' for m in command.missing]))  # noqa: S308  each part is escaped
 
 
 @register.simple_tag
