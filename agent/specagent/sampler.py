@@ -23,6 +23,8 @@ from .gpus import Gpus
 INTERVAL_S = 0.1
 #: Each so-manieth look is a thorough one.
 THOROUGH = 5
+#: Why there may be no sample at a moment: the engine is gone, or a sensor says what can't be.
+_NO_SAMPLE = (psutil.Error, OSError, ValueError)
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
@@ -50,7 +52,7 @@ class Sampler:
 
     def look(self) -> None:
         """One look more, now, while no request runs: with proportional memory, without the loads, which need an interval."""
-        with contextlib.suppress(psutil.Error, OSError):  # the engine may be gone
+        with contextlib.suppress(*_NO_SAMPLE):
             pids = process_tree(self._pid)
             devices, held = self._gpus.sample(pids, processes=True, rates=False)
             self.samples.append(self._sample(pids, devices, held, pss_bytes=proportional_of(pids)))
@@ -62,7 +64,7 @@ class Sampler:
             due = max(due + INTERVAL_S, time.monotonic())
             if self._done.wait(max(0.0, due - time.monotonic())):
                 break
-            with contextlib.suppress(psutil.Error, OSError):
+            with contextlib.suppress(*_NO_SAMPLE):
                 self.samples.append(self._thorough() if n % THOROUGH == 0 else self._quick())
             n += 1
         self.cpu_s = time.thread_time()

@@ -18,7 +18,7 @@ clock, counted from the attempt's start (``AttemptSummary.started_at``).
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -31,6 +31,9 @@ SAMPLES, ATTEMPT = "samples.jsonl", "attempt.json"
 
 #: A number that is none (NaN, infinite) makes its line unreadable: it is no measurement.
 _FINITE = ConfigDict(allow_inf_nan=False)
+#: What a sensor may say; sums of these can be had.
+Whole = Annotated[int, Field(ge=0, le=1 << 60)]
+Real = Annotated[float, Field(ge=-1e15, le=1e15)]
 
 
 class StreamEvent(Peer):
@@ -116,20 +119,20 @@ class DeviceSample(Peer):
 
     model_config = _FINITE
 
-    used_bytes: int | None = None  # by all processes
-    clock_mhz: float | None = None
-    memory_clock_mhz: float | None = None
-    power_w: float | None = None
-    cap_w: float | None = None
-    energy_j: float | None = None  # counted since the driver was loaded
-    temperature_c: float | None = None
-    busy_percent: float | None = None
+    used_bytes: Whole | None = None  # by all processes
+    clock_mhz: Real | None = None
+    memory_clock_mhz: Real | None = None
+    power_w: Real | None = None
+    cap_w: Real | None = None
+    energy_j: Real | None = None  # counted since the driver was loaded
+    temperature_c: Real | None = None
+    busy_percent: Real | None = None
     throttle: list[str] | None = None  # why its clock is not at its highest: see host_series.HARMLESS
-    pcie_rx_kb_s: float | None = None
-    pcie_tx_kb_s: float | None = None
-    other_pids: list[int] | None = None  # on it beside the engine's; None where the engine itself is not seen there
-    other_busy_percent: float | None = None  # by these
-    host_bytes: int | None = None  # of the engine, in the host's memory but the device's to use; pinned buffers too
+    pcie_rx_kb_s: Real | None = None
+    pcie_tx_kb_s: Real | None = None
+    other_pids: list[Whole] | None = None  # on it beside the engine's; None where the engine itself is not seen there
+    other_busy_percent: Real | None = None  # by these
+    host_bytes: Whole | None = None  # of the engine, in the host's memory but the device's to use; pinned buffers too
 
 
 class Sample(Peer):
@@ -138,19 +141,19 @@ class Sample(Peer):
 
     model_config = _FINITE
 
-    at_s: float
+    at_s: Real
     phase: str
-    rss_bytes: int | None = None
-    pss_bytes: int | None = None
-    device_bytes: dict[str, int] = {}  # by device UUID
-    cpu_percent: float | None = None  # whole machine, 0 … 100
-    load_1m: float | None = None
-    temperature_c: float | None = None  # of the hottest device
-    clock_mhz: float | None = None  # of the slowest device
+    rss_bytes: Whole | None = None
+    pss_bytes: Whole | None = None
+    device_bytes: dict[str, Whole] = {}  # by device UUID
+    cpu_percent: Real | None = None  # whole machine, 0 … 100
+    load_1m: Real | None = None
+    temperature_c: Real | None = None  # of the hottest device
+    clock_mhz: Real | None = None  # of the slowest device
     devices: dict[str, DeviceSample] = {}  # by device UUID
-    others_cpu_percent: float | None = None  # of the whole machine, by programs that are neither the engine nor this client
-    cpu_mhz: float | None = None  # of the fastest core among those looked at
-    cpu_throttled: int | None = None  # how often heat has held a processor down since the start of the machine
+    others_cpu_percent: Real | None = None  # of the whole machine, by programs that are neither the engine nor this client
+    cpu_mhz: Real | None = None  # of the fastest core among those looked at
+    cpu_throttled: Whole | None = None  # how often heat has held a processor down since the start of the machine
 
 
 class Launch(Peer):

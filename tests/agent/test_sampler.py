@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from specagent import cpus
@@ -76,6 +77,21 @@ def test_ten_looks_a_second_each_fifth_a_thorough_one(busy: subprocess.Popen[byt
     assert look.device_bytes == {"GPU-1": 77}
     assert look.cpu_percent is None
     assert all(s.pss_bytes is None for s in running)  # the walk over the engine's pages is for between requests
+
+
+def test_a_sensor_that_says_what_can_not_be_costs_its_samples_and_no_more(busy: subprocess.Popen[bytes]) -> None:
+    nvml = FakeNvml({"nvmlDeviceGetMemoryInfo": SimpleNamespace(total=10, used=5)})
+    sampler = Sampler(busy.pid, time.monotonic(), lambda: "probing", Gpus(nvml, drm=Path("/nowhere")))
+    sampler.start()
+    nvml.cards[0]["nvmlDeviceGetMemoryInfo"] = SimpleNamespace(total=10, used=-5)
+    time.sleep(0.4)
+    sampler.look()
+    n_bad = len(sampler.samples)
+    nvml.cards[0]["nvmlDeviceGetMemoryInfo"] = SimpleNamespace(total=10, used=6)
+    time.sleep(0.4)
+    sampler.stop()
+    assert n_bad <= 1
+    assert [s.devices["GPU-1"].used_bytes for s in sampler.samples[n_bad:]].count(6) >= 2
 
 
 def test_it_costs_little(busy: subprocess.Popen[bytes]) -> None:

@@ -211,6 +211,27 @@ def test_memory_is_of_one_kind_proportional_where_it_was_read() -> None:
     assert isinstance(with_samples(warmup, Sample(at_s=1, phase="probing")).peak_memory_bytes, Withheld)
 
 
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        '"at_s":NaN,"phase":"probing"',
+        '"at_s":3,"phase":"probing","rss_bytes":-1',
+        f'"at_s":3,"phase":"probing","rss_bytes":{10**400}',
+        f'"at_s":3,"phase":"probing","rss_bytes":5,"device_bytes":{{"g0":{10**30}}}',
+        '"at_s":1e300,"phase":"probing","rss_bytes":5',
+        '"at_s":3,"phase":"probing","devices":{"g0":{"energy_j":1e308}}',
+        '"at_s":3,"phase":"probing","devices":{"g0":{"throttle":"heat"}}',
+    ],
+)
+def test_a_sample_that_can_not_be_is_named_and_no_number_comes_of_it(garbage: str) -> None:
+    files = evidence("b10434-off", [0], "off")
+    whole = measured("", [], None, dict(files))
+    files["samples.jsonl"] += f"{{{garbage}}}\n".encode()
+    m = measured("", [], None, files)
+    assert [p for p in m.problems if p.startswith("samples.jsonl line 6 can't be read")]
+    assert m.model_dump(exclude={"problems"}) == whole.model_dump(exclude={"problems"})
+
+
 def test_memory_on_a_device_that_was_not_sampled_is_no_zero() -> None:
     files = evidence("b10434-off", [0], "off")
     files["server.log"] += b"\n0.00.100.000 I load_tensors:      Vulkan0 model buffer size =   512.00 MiB\n"
