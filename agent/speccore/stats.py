@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
 from .measurement import Interval, Withheld
@@ -19,8 +20,13 @@ CONFIDENCE = 0.95
 MIN_BLOCKS = 3
 MIN_BLOCKS_FOR_DRIFT = 4  # a line through fewer blocks leaves less than two degrees of freedom
 MIN_AA_CONTRASTS = 10
-DRIFT_P = 0.05
+#: Drift is believed at a fifth of the interval's own error (p < 0.01 beside 95 %). The estimate depends on this belief, and
+#: what passes by chance has too narrow an interval: at p < 0.05 intervals of 5 noisy blocks cover 93.5 %, not 95.
+DRIFT_SHARE = 0.2
 MOST_BLOCKS = 10_000  # beyond this "more blocks" is no advice
+
+#: One experiment a row, its blocks along the last axis.
+Rows = NDArray[np.float64]
 
 #: Seconds of one block: item → (baseline, arm), matched prompts only.
 Pairs = Mapping[str, tuple[float, float]]
@@ -44,16 +50,26 @@ def too_few_blocks(n: int) -> str:
     return f"needs {MIN_BLOCKS} blocks, has {n}"
 
 
-def ratio_interval(values: Sequence[float]) -> Interval | Withheld:
-    """exp(mean of block values) with its 95 % t interval over blocks; below 3 blocks the interval is withheld."""
+def ratio_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | Withheld:
+    """exp(mean of block values) with its t interval over blocks; below 3 blocks the interval is withheld."""
     n = len(values)
     if n == 0:
         return Withheld(withheld=too_few_blocks(0), reason_code="no_blocks")
-    mean = float(np.mean(values))
     if n < MIN_BLOCKS:
-        return Interval(estimate=math.exp(mean), n_blocks=n, withheld=too_few_blocks(n))
-    half = t_quantile(n - 1) * standard_error(values)
-    return Interval(estimate=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half), n_blocks=n)
+        return Interval(estimate=math.exp(float(np.mean(values))), n_blocks=n, withheld=too_few_blocks(n))
+    mean, half = mean_and_half_width(np.asarray(values, dtype=float), confidence)
+    return _interval(float(mean), float(half), n, "t over blocks")
+
+
+def mean_and_half_width(values: Rows, confidence: float = CONFIDENCE) -> tuple[Rows, Rows]:
+    """Of the t interval over the last axis, in logs."""
+    n = values.shape[-1]
+    half = t_quantile(n - 1, confidence) * np.std(values, axis=-1, ddof=1) / math.sqrt(n)
+    return np.mean(values, axis=-1), half
+
+
+def _interval(middle: float, half: float, n: int, method: str) -> Interval:
+    return Interval(estimate=math.exp(middle), low=math.exp(middle - half), high=math.exp(middle + half), n_blocks=n, method=method)
 
 
 def t_quantile(df: float, confidence: float = CONFIDENCE) -> float:
@@ -119,36 +135,92 @@ class Drift:
     adjusted_p: float  # two-sided, that the ratio at equal positions is 1
 
 
-def drift(values: Sequence[float], position_differences: Sequence[int], margin: float) -> Drift | Withheld:
-    """Ordinary least squares. Flagged if the slope has p < 0.05 and moves a typical block by more than the margin.
+@dataclass(frozen=True)
+class Lines:
+    """Least-squares lines of block values on position differences, one for each row. Errors are in logs."""
+
+    slope: Rows
+    at_zero: Rows  # the value at equal positions
+    slope_se: Rows
+    at_zero_se: Rows
+    shift: Rows  # |slope| · root mean square difference
+    df: int
+
+    def flagged(self, margin: float, confidence: float) -> NDArray[np.bool_]:
+        """Which slopes are surely there (p under a fifth of 1 − confidence) and move a typical block by more than the margin."""
+        surely = np.abs(self.slope) > t_quantile(self.df, 1 - DRIFT_SHARE * (1 - confidence)) * self.slope_se
+        return np.asarray(surely & (self.shift > math.log1p(margin)))
+
+
+def lines(values: Rows, differences: Rows) -> Lines:
+    """Rows must have 3 blocks or more, at two distances or more."""
+    n = values.shape[-1]
+    x_mean, y_mean = (np.mean(a, axis=-1, keepdims=True) for a in (differences, values))
+    sxx = np.sum((differences - x_mean) ** 2, axis=-1)
+    slope = np.sum((differences - x_mean) * (values - y_mean), axis=-1) / sxx
+    at_zero = y_mean[..., 0] - slope * x_mean[..., 0]
+    left = values - at_zero[..., None] - slope[..., None] * differences
+    residual = np.sqrt(np.sum(left**2, axis=-1) / (n - 2))
+    return Lines(
+        slope=slope,
+        at_zero=at_zero,
+        slope_se=residual / np.sqrt(sxx),
+        at_zero_se=residual * np.sqrt(1 / n + x_mean[..., 0] ** 2 / sxx),
+        shift=np.abs(slope) * np.sqrt(np.mean(differences**2, axis=-1)),
+        df=n - 2,
+    )
+
+
+def drift(values: Sequence[float], position_differences: Sequence[int], margin: float, confidence: float = CONFIDENCE) -> Drift | Withheld:
+    """Ordinary least squares. Flagged if the slope is surely there and moves a typical block by more than the margin.
 
     Both are asked for: a slope too small to matter is left alone, and one by chance is rare.
     """
     n = len(values)
     if n < MIN_BLOCKS_FOR_DRIFT:
         return Withheld(withheld=f"needs {MIN_BLOCKS_FOR_DRIFT} blocks, has {n}", reason_code="too_few_blocks")
-    x = np.asarray(position_differences, dtype=float)
-    y = np.asarray(values, dtype=float)
-    sxx = float(np.sum((x - x.mean()) ** 2))
-    if sxx == 0:
+    if len(set(position_differences)) < 2:
         return Withheld(withheld="the arm stood at one distance from the baseline in all blocks", reason_code="one_position")
-    slope = float(np.sum((x - x.mean()) * (y - y.mean()))) / sxx
-    at_zero = float(y.mean() - slope * x.mean())
-    df = n - 2
-    residual = math.sqrt(float(np.sum((y - at_zero - slope * x) ** 2)) / df)
-    p = _p_of_t(slope, residual / math.sqrt(sxx), df)
-    shift = abs(slope) * math.sqrt(float(np.mean(x**2)))
-    se = residual * math.sqrt(1 / n + float(x.mean()) ** 2 / sxx)
-    half = t_quantile(df) * se
-    adjusted = Interval(
-        estimate=math.exp(at_zero),
-        low=math.exp(at_zero - half),
-        high=math.exp(at_zero + half),
-        n_blocks=n,
-        method="regression on position",
+    line = lines(np.asarray(values, dtype=float), np.asarray(position_differences, dtype=float))
+    slope, at_zero, se = float(line.slope), float(line.at_zero), float(line.at_zero_se)
+    return Drift(
+        slope=slope,
+        p=_p_of_t(slope, float(line.slope_se), line.df),
+        shift=float(line.shift),
+        flagged=bool(line.flagged(margin, confidence)),
+        adjusted=_interval(at_zero, t_quantile(line.df, confidence) * se, n, "regression on position"),
+        adjusted_p=_p_of_t(at_zero, se, line.df),
     )
-    flagged = p < DRIFT_P and shift > math.log1p(margin)
-    return Drift(slope=slope, p=p, shift=shift, flagged=flagged, adjusted=adjusted, adjusted_p=_p_of_t(at_zero, se, df))
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """The interval that decides, its p, and what was found of drift: where that is flagged, both are of the regression."""
+
+    interval: Interval | Withheld
+    p: float | None
+    drift: Drift | Withheld
+
+
+def speedup(values: Sequence[float], position_differences: Sequence[int], margin: float, confidence: float = CONFIDENCE) -> Speedup:
+    found = drift(values, position_differences, margin, confidence)
+    if isinstance(found, Drift) and found.flagged:
+        return Speedup(found.adjusted, found.adjusted_p, found)
+    return Speedup(ratio_interval(values, confidence), p_value(values), found)
+
+
+def speedups(values: Rows, differences: Rows, margin: float, confidence: float = CONFIDENCE) -> tuple[Rows, Rows, NDArray[np.bool_]]:
+    """The same for many experiments at once: middles and half-widths in logs, and where drift was flagged. For simulations.
+
+    Each row needs its arm at two distances from the baseline or more, as every balanced order of 2 blocks or more has.
+    """
+    middle, half = mean_and_half_width(values, confidence)
+    if values.shape[-1] < MIN_BLOCKS_FOR_DRIFT:
+        return middle, half, np.zeros(middle.shape, dtype=bool)
+    line = lines(values, differences)
+    flagged = line.flagged(margin, confidence)
+    adjusted = t_quantile(line.df, confidence) * line.at_zero_se
+    return np.where(flagged, line.at_zero, middle), np.where(flagged, adjusted, half), flagged
 
 
 def noise_floor(estimates: Sequence[float], standard_errors: Sequence[float]) -> float | Withheld:
