@@ -100,8 +100,16 @@ def runtime(r: Runtime) -> dict[str, Any]:
 def comparison(job: Job, c: ComparisonResult) -> dict[str, Any]:
     """Arm against baseline: every metric as its plain value or with the reason why it is withheld, and the page with their sources."""
     told = {name: _plain(getattr(c, name)) for name in ComparisonResult.model_fields}
+    told |= {name: {"withheld": why} for name, why in _UNKNOWN.items() if told[name] is None}
     host = job.host.name if job.host else None
     return {"job": str(job.pk), "host": host, **told, "url": address("numbers", job.pk, arm=c.arm, point=c.point)}
+
+
+#: Numbers of a comparison that its record leaves empty, with the reason.
+_UNKNOWN = {
+    "noise_floor": "this host's noise floor is unknown; the verdict takes it as 0",
+    "p_holm": "there is no interval to adjust",
+}
 
 
 def _plain(value: Any) -> Any:

@@ -149,10 +149,27 @@ def hits(lines: Sequence[str], field: str) -> set[int]:
     """Numbers (from 1) of the lines of spread-out JSON that hold what ``field`` names.
 
     ``field`` may be a path (``final.timings.draft_n``) or a formula over paths (``events[].at_s − sent_at_s``). Of an
-    object the line of its innermost named key counts, of a list the line where it begins.
+    object the line of its innermost named key counts, of a list the line where it begins. What was read from the first or
+    the last event counts there.
     """
+    if event := _event_line(lines, field):
+        return {event}
     found = (_line_of(lines, path.replace("[]", "").split(".")) for path in re.findall(r"[A-Za-z_][\w.\[\]]*", field))
     return {i for i in found if i}
+
+
+#: How sources name one event: "events: last draft_n", "last events[].at_s − sent_at_s", "first content events[].at_s − …".
+_ONE_EVENT = re.compile(r"events: last (?P<key>\w+)|(?P<which>first|last) (?P<content>content )?events\[\]")
+
+
+def _event_line(lines: Sequence[str], field: str) -> int:
+    """The line (from 1) of the one event that ``field`` names; 0 if it names none. Events stand one to a line."""
+    if not (named := _ONE_EVENT.search(field)) or not (begin := _line_of(lines, ["events"])):
+        return 0
+    wanted = rf'"{named["key"]}": (?!null)' if named["key"] else '"kind": "content"' if named["content"] else '"tokens": [1-9]'
+    inside = itertools.takewhile(lambda pair: pair[1].startswith("    "), enumerate(lines[begin:], begin + 1))
+    found = [i for i, text in inside if re.search(wanted, text)]
+    return found[0 if named["which"] == "first" else -1] if found else 0
 
 
 def _line_of(lines: Sequence[str], keys: Sequence[str]) -> int:

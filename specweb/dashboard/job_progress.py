@@ -198,8 +198,8 @@ def _paused(job: Job, running: Running | None, works: bool, host: str) -> _Words
 _STATES: dict[str, tuple[str, str]] = {
     "waiting": (
         "Waiting for {host}",
-        "Mend what the reason names, or start the agent there (specweb-agent poll); "
-        "the job is handed out by itself as soon as a host can take it, for up to {waiting_for}.",
+        "The job is handed out by itself as soon as a host can take it, for up to {waiting_for}. "
+        "Where the reason names a lack, mend it, or start the agent there (specweb-agent poll).",
     ),
     "queued": ("Ready for {host}", "{host} gets the job with its next poll."),
     "claimed": ("{host} has taken the job", "The first trial begins in a moment."),

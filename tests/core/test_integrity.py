@@ -78,6 +78,7 @@ def test_one_cached_token_is_too_many() -> None:
 def test_client_lag_over_one_percent() -> None:
     assert of(integrity.client_lag(1, 100)) == ("hard", "passed")
     assert of(integrity.client_lag(2, 100)) == ("hard", "failed")
+    assert "measure again while the host is idle" in integrity.client_lag(2, 100).sentence
     assert of(integrity.client_lag(0, 0)) == ("soft", "not checked")
 
 

@@ -117,6 +117,8 @@ class TestReading:
         assert isinstance(good["tokens_per_target_pass"], float)
         assert f"/jobs/{run.job.pk}/numbers?arm=draft-8" in good["url"]
         assert {"name", "state", "sentence"} <= set(good["checks"][0])
+        assert "noise floor is unknown" in good["noise_floor"]["withheld"]
+        assert isinstance(good["p_holm"], float)
 
     def test_what_is_withheld_tells_why(self, db: Any) -> None:
         people = sample.people()

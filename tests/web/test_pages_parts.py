@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -101,6 +102,28 @@ def test_the_named_field_of_a_record_is_marked(field, hit):
     assert spread is not None
     marked = [text for text, is_hit in attempt_page.record_lines(spread, field) if is_hit]
     assert marked == hit
+
+
+@pytest.mark.parametrize(
+    ("field", "at_s"),
+    [
+        ("events: last draft_n", 3),
+        ("first events[].at_s − sent_at_s", 1),
+        ("first content events[].at_s − sent_at_s", 2),
+        ("last events[].at_s − sent_at_s", 3),
+    ],
+)
+def test_of_a_records_events_the_one_that_was_read_is_marked(field, at_s):
+    events = [
+        {"at_s": 1, "kind": "reasoning", "tokens": 1, "draft_n": None},
+        {"at_s": 2, "kind": "content", "tokens": 1, "draft_n": 4},
+        {"at_s": 3, "kind": "content", "tokens": 12, "draft_n": 8},
+        {"at_s": 4, "kind": "", "tokens": 0, "draft_n": None},
+    ]
+    spread = evidence_text.spread_json(json.dumps({"sent_at_s": 0, "events": events, "final": {"tokens": 9}}).encode())
+    assert spread is not None
+    (marked,) = [text for text, is_hit in attempt_page.record_lines(spread, field) if is_hit]
+    assert marked.startswith(f'    {{"at_s": {at_s},')
 
 
 # --- commands ---

@@ -21,7 +21,7 @@ from speccore.workloads import builtin
 
 from specweb.accounts.models import LoginLink, User
 from specweb.accounts.services import create_login_link
-from specweb.experiments.models import EnrolmentCode, Experiment, Host, Workload
+from specweb.experiments.models import EnrolmentCode, Experiment, Host, Job, Workload
 from tests.worlds import Agent, World
 
 ROOT = Path(__file__).parents[2]
@@ -142,6 +142,21 @@ class TestSubmit:
         assert told["url"].endswith(f"/experiments/{experiment.pk}/")
         assert told["jobs"] == [str(experiment.jobs.get().pk)]
         assert (experiment.created_by, experiment.visibility) == (ready.owner, "team")
+
+    def test_waiting_tells_each_state_once(self, ready: World, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        host = Host.objects.earliest("pk")
+        states = iter([("queued", f"queued on {host.name}"), ("claimed", ""), ("cancelled", "as asked")])
+
+        def later(_seconds: float) -> None:
+            state, reason = next(states)
+            Job.objects.update(state=state, reason=reason, host=host)
+
+        monkeypatch.setattr("time.sleep", later)
+        said = StringIO()
+        with pytest.raises(CommandError):
+            call_command("submit", str(file), "--team", "ours", "--wait", stdout=StringIO(), stderr=said)
+        told = said.getvalue().replace(host.name, "vm").splitlines()
+        assert told[1:] == ["queued on vm", "claimed on vm", "cancelled on vm: as asked"]
 
     def test_every_fault_in_words(self, ready: World, file: Path) -> None:
         file.write_text(GOOD.replace("draft_limit: 4", "draft_limit: 0").replace("name: Does", "nane: Does"))

@@ -79,7 +79,8 @@ class Command(BaseCommand):
                 if told.get(job.pk) != (job.state, job.reason):
                     told[job.pk] = (job.state, job.reason)
                     where = f" on {job.host.name}" if job.host else ""
-                    self.stderr.write(f"{job.state}{where}{f': {job.reason}' if job.reason else ''}")
+                    told_already = job.reason in ("", f"{job.state}{where}")
+                    self.stderr.write(f"{job.state}{where}{'' if told_already else f': {job.reason}'}")
             if all(JobState(job.state) in FINAL for job in jobs):
                 break
             time.sleep(1)
