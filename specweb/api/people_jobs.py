@@ -38,7 +38,7 @@ def _controlled(request: Request, job_id: UUID) -> Job:
 
 def _answer(job: Job, status: int = 200) -> Response:
     fresh = Job.objects.select_related("host", "wanted_host").defer("plan", "commands").get(pk=job.pk)
-    return Response(shapes.job_line(fresh) | {"experiment": str(fresh.experiment_id)}, status=status)
+    return Response(shapes.job_line(fresh, for_team=True) | {"experiment": str(fresh.experiment_id)}, status=status)
 
 
 class CancelView(PeopleView):

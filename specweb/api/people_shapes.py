@@ -47,11 +47,11 @@ def experiment_line(e: Experiment) -> dict[str, Any]:
         "created_by": e.created_by.get_username() if e.created_by else None,
         "url": address("experiment", e.pk),
         "api_url": address("api-experiment", e.pk),
-        "jobs": [job_line(j) for j in e.jobs.all()],
+        "jobs": [job_line(j, for_team=j.for_team) for j in e.jobs.all()],
     }
 
 
-def job_line(job: Job) -> dict[str, Any]:
+def job_line(job: Job, *, for_team: bool) -> dict[str, Any]:
     host = job.host or job.wanted_host
     return {
         "id": str(job.pk),
@@ -59,7 +59,7 @@ def job_line(job: Job) -> dict[str, Any]:
         "state": job.state,
         "paused": job.is_paused,
         "cancelling": job.cancel_requested_at is not None and not job.is_final,
-        "reason": job.reason,
+        "reason": job.reason_for(team=for_team),
         "retry_of": str(job.retry_of_id) if job.retry_of_id else None,
     }
 
@@ -67,8 +67,8 @@ def job_line(job: Job) -> dict[str, Any]:
 def job_whole(job: Job, counted: tuple[int, int], *, for_team: bool) -> dict[str, Any]:
     """A job of an experiment that is looked at: how far it is, what it runs with, and where its evidence is."""
     n_trials, n_done = counted
-    return job_line(job) | {
-        "error": job.error,
+    return job_line(job, for_team=for_team) | {
+        "error": job.error_for(team=for_team),
         "hardware": job.inventory.hardware if job.inventory else None,
         "runtime": runtime(job.runtime) if job.runtime else None,
         "target_hash": job.target.manifest_hash if job.target else None,

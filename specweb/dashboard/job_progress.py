@@ -98,13 +98,13 @@ def progress_of(job: Job, trials: Sequence[Trial], limits: Limits, now: datetime
     """
     running = running_of(job)
     at_work = _at_work(running, trials) if running else None
-    words = _words(job, at_work, running, limits)
+    words = _words(job, job.reason_for(team=for_team), at_work, running, limits)
     ended = [(t.block, _has_ended(t)) for t in trials]
     blocks = {block for block, _ in ended}
     stopping = _is_cancelling(job)
     ailing = for_team and job.host is not None and JobState(job.state) in HELD and not stopping
     problem = job.host.problem if ailing and job.host else None
-    told = job.error or problem
+    told = job.error_for(team=for_team) or problem
     n_done = sum(any(a.accepted for a in t.attempts.all()) for t in trials)
     awaited = job.is_final and not answered and n_done > 0 and job.ended_at is not None and now - job.ended_at < _ANSWER_WITHIN
     busy = job.state == JobState.RUNNING and not stopping and words.word == JobState.RUNNING
@@ -151,7 +151,7 @@ def _left(trials: Sequence[Trial], running: Running | None, now: datetime) -> st
     return in_words(found) if found and left else ""
 
 
-def _words(job: Job, at_work: AtWork | None, running: Running | None, limits: Limits) -> _Words:
+def _words(job: Job, reason: str, at_work: AtWork | None, running: Running | None, limits: Limits) -> _Words:
     named = job.host or job.wanted_host
     host = named.name if named else "a host"
     if _is_cancelling(job):
@@ -173,7 +173,7 @@ def _words(job: Job, at_work: AtWork | None, running: Running | None, limits: Li
             job.host.last_seen_at if job.host else job.stalled_at,
         )
     if job.is_paused:
-        return _paused(job, running, at_work is not None, host)
+        return _paused(job, reason, running, at_work is not None, host)
     if job.state in (JobState.RUNNING, JobState.CLAIMED) and running and running.phase == "waiting for room":
         return _Words("waiting for room", f"{host} waits for room on its disk", "", "It goes on by itself when there is room.")
     headline, step = _STATES[job.state]
@@ -181,15 +181,15 @@ def _words(job: Job, at_work: AtWork | None, running: Running | None, limits: Li
         headline = "Failed before a host took it"
     waiting_for = formats.long_time(limits.waiting_for)
     shows_work = job.state == JobState.RUNNING and at_work is not None and not job.error
-    detail = "" if job.error or shows_work else job.reason
+    detail = "" if job.error or shows_work else reason
     return _Words(job.state, headline.format(host=host), detail, step.format(host=host, waiting_for=waiting_for), shows_work=shows_work)
 
 
-def _paused(job: Job, running: Running | None, works: bool, host: str) -> _Words:
+def _paused(job: Job, reason: str, running: Running | None, works: bool, host: str) -> _Words:
     by = f"by {job.pause_requested_by}" if job.pause_requested_by else ""
     after = "Resume it to go on. If a block has begun and rests for more than 10 minutes, it is run whole once more."
     if job.state not in HELD:
-        return _Words("paused", f"Paused {by} before it began".replace("  ", " "), job.reason, after, job.pause_requested_at)
+        return _Words("paused", f"Paused {by} before it began".replace("  ", " "), reason, after, job.pause_requested_at)
     if running is not None and running.phase == "paused":
         return _Words("paused", f"Paused {by} on {host}".replace("  ", " "), "no engine runs", after, job.pause_requested_at)
     return _Words("pausing", f"{host} pauses after the trial that runs", "", after, job.pause_requested_at, shows_work=works)

@@ -40,7 +40,7 @@ def run_lines(jobs: Sequence[Job], trials: Mapping[UUID, Sequence[Trial]], limit
             team=job.experiment.team.name,
             host=host.name if (host := job.host or job.wanted_host) else "any host",
             host_id=job.host_id,
-            progress=progress_of(job, trials.get(job.pk, []), limits, now, for_team=False, answered=False),
+            progress=progress_of(job, trials.get(job.pk, []), limits, now, for_team=job.for_team, answered=False),
         )
         for job in jobs
     ]
@@ -124,7 +124,7 @@ def card(experiment: Experiment, answers: Mapping[UUID, Sequence[Mapping[str, An
                 host=host.name if host else "any host",
                 href=f"{base}?job={job.pk}",
                 state="paused" if job.is_paused else job.state,
-                reason=job.reason,
+                reason=job.reason_for(team=job.for_team),
                 answers=[_answer(a, points, modes, axis.place) for a in answers.get(job.pk, [])],
             )
         )

@@ -306,6 +306,10 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Without the jobs in whose place a retry stands."""
         return self.filter(retry=None)
 
+    def read_by(self, user: Viewer) -> JobQuerySet:
+        """Each with ``for_team``: whether the person is in its team."""
+        return self.annotate(for_team=models.Exists(_teams_of(user).filter(pk=models.OuterRef("experiment__team"))))
+
     def held(self) -> JobQuerySet:
         return self.filter(state__in=list(HELD))
 
@@ -350,6 +354,7 @@ class Job(models.Model):
     ended_at = models.DateTimeField(null=True)  # failed or cancelled
 
     objects = JobQuerySet.as_manager()
+    for_team: bool  # by read_by
 
     class Meta:
         ordering = ["id"]
@@ -362,6 +367,18 @@ class Job(models.Model):
     def is_paused(self) -> bool:
         """Whether it rests, or shall rest after the trial that runs. A job that is done can't."""
         return self.pause_requested_at is not None and not self.is_final and self.state != JobState.COMPLETED
+
+    def reason_for(self, *, team: bool) -> str:
+        """While no host has the job, the reason tells of all hosts of its team and what they lack, which is for the team."""
+        if team or self.host_id is not None:
+            return self.reason
+        return "waits for a host of its team" if self.state == JobState.WAITING else ""
+
+    def error_for(self, *, team: bool) -> dict[str, Any] | None:
+        """The error with which the job failed; of one that no host took, only its kind for who is not in the team."""
+        if team or self.host_id is not None or self.error is None:
+            return self.error  # type: ignore[no-any-return]
+        return self.error | {"message": "no host of its team took the job", "details": {}}
 
     def run_of(self, block: int) -> int:
         """The run of a block that counts, from 1."""

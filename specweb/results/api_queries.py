@@ -28,7 +28,7 @@ def experiments_listed(user: User, *, team: str, state: JobState | None, text: s
         found = _in_state(found, state)
     if before:
         found = found.filter(pk__lt=before)
-    jobs = Job.objects.select_related("host", "wanted_host").defer("plan", "commands", "progress")
+    jobs = Job.objects.read_by(user).select_related("host", "wanted_host").defer("plan", "commands", "progress")
     return list(found.select_related("team", "created_by").defer("spec").prefetch_related(Prefetch("jobs", jobs)).order_by("-id")[:n])
 
 

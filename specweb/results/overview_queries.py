@@ -30,7 +30,7 @@ def experiments_shown(user: Viewer, start: int, n: int, words: str = "") -> list
     found = Experiment.objects.visible_to(user).exclude(unended).select_related("team").defer("spec")
     for word in storable(words).split()[:MAX_WORDS]:
         found = found.filter(Q(name__icontains=word) | Q(question__icontains=word))
-    jobs = Job.objects.select_related("host", "wanted_host").defer("plan", "commands", "progress")
+    jobs = Job.objects.read_by(user).select_related("host", "wanted_host").defer("plan", "commands", "progress")
     points = Point.objects.select_related("workload").defer("workload__content", "settings")
     return list(
         found.prefetch_related(Prefetch("jobs", jobs), Prefetch("points", points), Prefetch("arms", Arm.objects.defer("settings")))[
@@ -42,7 +42,7 @@ def experiments_shown(user: Viewer, start: int, n: int, words: str = "") -> list
 def jobs_unended(user: Viewer, n: int) -> list[Job]:
     """Jobs that wait, run or are being read, those that run first, then the newest (1 statement)."""
     order = Case(When(state__in=list(HELD), then=0), When(state=JobState.COMPLETED, then=1), When(state=JobState.QUEUED, then=2), default=3)
-    jobs = Job.objects.visible_to(user).current().exclude(state__in=_FINAL)
+    jobs = Job.objects.visible_to(user).read_by(user).current().exclude(state__in=_FINAL)
     return list(
         jobs.select_related("experiment", "experiment__team", "host", "wanted_host")
         .defer("plan", "commands", "experiment__spec")

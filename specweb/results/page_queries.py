@@ -18,7 +18,11 @@ from .models import Analysis, Attempt, EvidenceFile, Probe, Trial
 
 def experiment_shown(user: Viewer, experiment_id: UUID) -> Experiment | None:
     """An experiment with its jobs and points, if a person may read it (3 statements)."""
-    jobs = Job.objects.select_related("host", "wanted_host", "runtime", "target", "inventory").defer("plan", "inventory__content")
+    jobs = (
+        Job.objects.read_by(user)
+        .select_related("host", "wanted_host", "runtime", "target", "inventory")
+        .defer("plan", "inventory__content")
+    )
     points = Point.objects.select_related("workload").defer("workload__content")
     return (
         Experiment.objects.visible_to(user)
