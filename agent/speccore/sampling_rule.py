@@ -26,7 +26,7 @@ ACCUSE_P = 0.01
 #: … and at least this much of the probability proven to lie elsewhere: a difference can be real and too small to matter.
 ACCUSE_TV = 0.02
 #: One-sided, of the lower bound of the total variation.
-BOUND_CONFIDENCE = 0.99
+BOUND_CONFIDENCE = 0.95
 POWER = 0.9
 MIN_CONTINUATIONS = 100
 #: The token that stands where an answer has ended before the position.

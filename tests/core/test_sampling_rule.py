@@ -167,7 +167,7 @@ class TestAccusation:
         assert 47 <= sum(found) <= 60
 
     def test_the_lower_bound_holds(self) -> None:
-        """Of 100 bounds at 99 %, few lie above the true total variation, which is 0.05."""
+        """Of 100 bounds at 95 %, few lie above the true total variation, which is 0.05."""
         rng = np.random.default_rng(7)
         shares = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
         other = [shifted(shares, 0.05).tolist()]
@@ -177,7 +177,7 @@ class TestAccusation:
             on = drawn(rng, 500, 1000, other)
             (arm,) = judged(sampling_rule(off, again, {"on": on}, positions=1, n_permutations=499, n_power=0)).arms
             above += arm.positions[0].at_least > 0.05
-        assert above <= 4
+        assert above <= 9
 
     def test_draws_that_are_all_alike_can_find_nothing(self) -> None:
         off, again, on = ([Answer("p", first + i, (1, 2, 3, 4)) for i in range(200)] for first in (0, 200, 400))

@@ -1,0 +1,202 @@
+"""Draws the continuations of the sampling-rule test: from servers that run, or from the arms of an experiment started one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from speccore import engines
+from speccore.errors import EngineError, EngineLoadedOther, ProbeFailed
+from speccore.sampling_rule import Answer, RuleResult, sampling_rule, seeds
+from speccore.spec import Point, Sampling
+
+from . import ready
+from .asking import Closed, Exchange, Request, Target
+from .launch import Engine, Stopped
+from .load import run_load
+from .runtimes import engine_environment
+from .sse import parse_response
+from .trial import PreparedJob, render
+
+#: Requests between two looks at how far it is.
+_BATCH = 200
+#: More failed requests than this are no matter of chance, and those that are left may be chosen by it.
+_MOST_FAILED = 0.01
+#: Tokens asked for beyond the last position that is looked at, so that an engine drafts up to it.
+_BEYOND = 2
+
+Say = Callable[[str], None]
+
+
+class NothingDrafted(EngineError):
+    code = "not_engaged"
+    remedy = "Is speculation on? See the server's log; the test needs drafts to say anything."
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is drawn: ``n`` continuations of each arm, shared evenly among the prompts, each of ``positions`` tokens."""
+
+    prompts: dict[str, str]
+    n: int
+    positions: int
+    temperature: float
+    first_seed: int
+    concurrency: int = 1
+    timeout_s: float = 60
+
+
+@dataclass
+class Sample:
+    """What one arm drew. ``drafted``: tokens that its engine drafted meanwhile, None where it doesn't say."""
+
+    answers: list[Answer] = field(default_factory=list)
+    drafted: int | None = None
+    n_failed: int = 0
+    first_failure: str = ""
+
+
+def draw(target: Target, dialect: ModuleType, asked: Asked, drawn_with: Sequence[int], stop: threading.Event, say: Say) -> Sample:
+    """One continuation for each seed. Raises :class:`ProbeFailed` if more than one in a hundred fails, :class:`Stopped` if told to stop."""
+    point = Point(workload="sampling", max_tokens=asked.positions + _BEYOND, sampling=Sampling(temperature=asked.temperature))
+    names = itertools.cycle(asked.prompts)
+    requests = [_request(dialect, point, name, asked.prompts[name], seed) for name, seed in zip(names, drawn_with)]
+    sample = Sample()
+    for start in range(0, len(requests), _BATCH):
+        batch = requests[start : start + _BATCH]
+        done = run_load(target, batch, Closed(asked.concurrency, len(batch)), timeout_s=asked.timeout_s, stop=stop)
+        if stop.is_set():
+            raise Stopped
+        for exchange in done.exchanges:
+            _take(sample, exchange, asked.positions)
+        if sample.n_failed > _MOST_FAILED * len(requests):
+            raise ProbeFailed(
+                f"{sample.n_failed} of {start + len(batch)} requests failed; the first: {sample.first_failure}",
+                remedy="Look at the engine's log: a test of what is left over would be a test of the failures.",
+            )
+        say(f"{start + len(batch):,} of {len(requests):,} continuations")
+    return sample
+
+
+def _request(dialect: ModuleType, point: Point, name: str, prompt: str, seed: int) -> Request:
+    """Not streamed: the answer then holds all ids, also those of half a character."""
+    path, body = dialect.request(prompt, point, seed)
+    body = {k: v for k, v in body.items() if k != "timings_per_token"} | {"stream": False}
+    return Request(body, path, probe=name, item=name, seed=seed)
+
+
+def _take(sample: Sample, exchange: Exchange, positions: int) -> None:
+    ids, drafted, problem = _read(exchange)
+    if problem:
+        sample.n_failed += 1
+        sample.first_failure = sample.first_failure or problem
+        return
+    sample.answers.append(Answer(exchange.request.item, exchange.request.seed, tuple(ids[:positions])))
+    if drafted is not None:
+        sample.drafted = (sample.drafted or 0) + drafted
+
+
+def _read(exchange: Exchange) -> tuple[list[int], int | None, str]:
+    """Token ids, how many the engine drafted, and in words why there are none."""
+    response = parse_response(exchange.segments)
+    if exchange.end in ("timeout", "stalled", "refused") or response.status != 200:
+        return [], None, exchange.error or response.problem or f"HTTP {response.status} ({exchange.end}): {response.text().strip()[:200]}"
+    try:
+        data: Any = json.loads(response.text())
+    except ValueError as error:
+        return [], None, f"the answer is no JSON: {error}"
+    ids = data.get("tokens") if isinstance(data, dict) else None
+    if not isinstance(ids, list) or not all(type(i) is int for i in ids):
+        return [], None, "the answer holds no token ids"
+    timings = data.get("timings")
+    drafted = timings.get("draft_n") if isinstance(timings, dict) else None
+    return ids, drafted if type(drafted) is int else None, ""
+
+
+def _of(name: str, say: Say) -> Say:
+    return lambda text: say(f"{name}: {text}")
+
+
+# --- servers that run ---
+
+
+def compare_servers(
+    off: Target, on: Target, dialect: ModuleType, asked: Asked, stop: threading.Event, say: Say
+) -> tuple[RuleResult, dict[str, int]]:
+    """The baseline draws first and last, so that the control shows what the time between them changes."""
+    ranges = seeds(asked.first_seed, 3, asked.n)
+    samples = []
+    for name, target, drawn_with in zip(("off", "on", "off again"), (off, on, off), ranges):
+        samples.append(draw(target, dialect, asked, drawn_with, stop, _of(name, say)))
+    return _judged(samples[0], samples[2], {"on": samples[1]}, asked)
+
+
+# --- the arms of an experiment ---
+
+
+def compare_arms(
+    job: PreparedJob, arms: Sequence[str], asked: Asked, work: Path, stop: threading.Event, say: Say
+) -> tuple[RuleResult, dict[str, int]]:
+    """Starts the baseline, each of the arms, and the baseline again, which is the control."""
+    baseline = job.offer.spec.baseline.name
+    order = [baseline, *arms, baseline]
+    samples = []
+    for i, (arm, drawn_with) in enumerate(zip(order, seeds(asked.first_seed, len(order), asked.n))):
+        name = f"[{i + 1}/{len(order)}] {arm}{' again' if i == len(order) - 1 else ''}"
+        say(f"{name}: starting")
+        with _running(job, arm, work, stop) as port:
+            target = Target(ready.LOOPBACK, port)
+            samples.append(draw(target, job.dialect, asked, drawn_with, stop, _of(name, say)))
+    return _judged(samples[0], samples[-1], dict(zip(arms, samples[1:-1])), asked)
+
+
+@contextlib.contextmanager
+def _running(job: PreparedJob, arm: str, work: Path, stop: threading.Event) -> Iterator[int]:
+    """An arm's engine, as a trial would start it; yields its port. Its log is left under ``work``."""
+    name = str(uuid.uuid4())
+    folder = work / name
+    folder.mkdir(parents=True)
+    port = ready.free_port()
+    draft = job.drafts.get(arm)
+    bindings = engines.Bindings(
+        executable=job.runtime.info.executable, target=job.target.path, draft=draft.path if draft else "", host=ready.LOOPBACK, port=port
+    )
+    rendered = render(job, arm, bindings)
+    records = job.host.engine_records
+    if records:
+        records.mkdir(parents=True, exist_ok=True, mode=0o700)
+    log = folder / "server.log"
+    environment = engine_environment({**job.runtime.env, **rendered.env})
+    engine = Engine(rendered.argv, environment, folder, log, record=records / f"{name}.json" if records else None)
+    try:
+        settings = job.offer.spec.engine
+        props = ready.wait_ready(engine, job.dialect, port, log, settings.start_timeout_s, stop)
+        if problem := job.dialect.loaded_problem(props, settings, job.target.path, settings.context):
+            raise EngineLoadedOther(problem)
+        yield port
+    finally:
+        engine.stop(hurry=stop)
+
+
+def _judged(baseline: Sample, control: Sample, arms: dict[str, Sample], asked: Asked) -> tuple[RuleResult, dict[str, int]]:
+    """With how much each arm drafted. Raises what makes a test of it meaningless."""
+    if baseline.drafted:
+        raise EngineError(
+            f"the baseline drafted {baseline.drafted:,} tokens: it speculates itself",
+            remedy="Name a server without speculation first.",
+        )
+    if idle := [name for name, sample in arms.items() if not sample.drafted]:
+        raise NothingDrafted(f"{', '.join(idle)} drafted nothing in {asked.n:,} continuations: nothing was tested")
+    answers = {name: sample.answers for name, sample in arms.items()}
+    result = sampling_rule(baseline.answers, control.answers, answers, positions=asked.positions, seed=asked.first_seed)
+    if not isinstance(result, RuleResult):
+        raise ProbeFailed(f"nothing can be said: it {result.withheld}", remedy="Ask for more: --n 2000")
+    return result, {name: sample.drafted or 0 for name, sample in arms.items()}
