@@ -17,7 +17,7 @@ from .modes import MODES as MODES
 from .modes import MODES_WITH_DRAFT_MODEL as MODES_WITH_DRAFT_MODEL
 from .modes import STATEFUL_MODES as STATEFUL_MODES
 from .modes import is_model_drafter as is_model_drafter
-from .spec_rules import Fault, arm_faults, extra_faults, faults_between, whole_faults, yaml_word
+from .spec_rules import Fault, arm_faults, extra_faults, faults_between, idle_model, whole_faults, yaml_word
 from .spec_words import NAME_PATTERN, PLAIN_PATTERN, TEXT_PATTERN, TYPE_PATTERN, given_in_words, nearest, shown, words_of
 
 SPEC_VERSION = 1
@@ -244,6 +244,9 @@ def _problems(data: dict[Any, Any], error: ValidationError) -> list[SpecProblem]
     errors = error.errors(include_url=False)
     readable = _without(_filled(data), [e["loc"] for e in errors if e["type"] != BETWEEN])
     between = [SpecProblem(field=field, message=words) for field, words in faults_between(readable)]
+    # Said to who asks, and no rule of the model: what was stored before stays readable.
+    idle = [SpecProblem(field=f"arms.{i}.{key}", message=words) for i, a in enumerate(spec.arms) for key, words in idle_model(a.__dict__)]
+    return (None if idle else spec), idle
     found = []
     for e in errors[: MAX_PROBLEMS + 1]:
         field = ".".join(str(step) for step in e["loc"] if step != "[key]")

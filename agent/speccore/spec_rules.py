@@ -30,7 +30,7 @@ def faults_between(data: Mapping[Any, Any]) -> Iterator[Fault]:
     """Everything in an experiment's data that is wrong only beside something else."""
     yield from whole_faults(data)
     for i, arm in enumerate(_mappings(data.get("arms"))):
-        yield from ((f"arms.{i}.{key}", words) for key, words in arm_faults(arm))
+        yield from ((f"arms.{i}.{key}", words) for key, words in (*arm_faults(arm), *idle_model(arm)))
     engine = data.get("engine")
     if isinstance(engine, dict) and "extra" in engine:
         yield from ((f"engine.extra{key and f'.{key}'}", words) for key, words in extra_faults(engine["extra"]))
@@ -79,12 +79,17 @@ def arm_faults(arm: Mapping[Any, Any]) -> Iterator[Fault]:
         yield "control", "only an arm with mode off can be a control: remove it, or choose mode off"
     if isinstance(mode, str) and mode in MODES_WITH_DRAFT_MODEL and not arm.get("draft_model"):
         yield "draft_model", f"mode {mode} needs a draft_model: name a model"
-    elif isinstance(mode, str) and MODES.get(mode) == "ngram" and arm.get("draft_model") is not None:
-        # The engine would load it beside the target, and its memory would count as the n-gram's.
-        yield "draft_model", f"mode {mode} has no use for a draft_model: remove it, or choose mode draft"
     low, high = _number(arm, "draft_min"), _number(arm, "draft_limit")
     if low is not None and high is not None and low > high:
         yield "draft_min", f"draft_min {low:g} is over draft_limit {high:g}"
+
+
+def idle_model(arm: Mapping[Any, Any]) -> Iterator[Fault]:
+    """A helper model that the mode has no use for. Only who submits is told: what is stored stays readable."""
+    mode = arm.get("mode")
+    if isinstance(mode, str) and MODES.get(mode) == "ngram" and arm.get("draft_model") is not None:
+        # The engine would load it beside the target, and its memory would count as the n-gram's.
+        yield "draft_model", f"mode {mode} has no use for a draft_model: remove it, or choose mode draft"
 
 
 def extra_faults(extra: Any) -> Iterator[Fault]:

@@ -153,6 +153,11 @@ def test_bad_input_is_refused_in_words(changes: dict[Any, Any], field: str, word
     assert words in problem.message
 
 
+def test_what_was_stored_before_a_rule_stays_readable() -> None:
+    stored = GOOD | {"arms": [OFF, DRAFT | {"mode": "ngram-mod"}]}
+    assert ExperimentSpec.model_validate(stored).arms[1].draft_model == "x"
+
+
 def test_every_fault_is_told_at_once_with_its_value() -> None:
     found = problems(blocks=0, seed=-1, engine={"slots": 0})
     assert {(p.field, p.value) for p in found} == {("blocks", "0"), ("seed", "-1"), ("engine.slots", "0")}
@@ -251,9 +256,8 @@ def test_any_value_at_any_node_is_taken_or_refused_in_words(changes: list[tuple[
     for path, value in changes:
         node: Any = data
         for step in path[:-1]:
-            node = (
-                node[step] if isinstance(node, dict | list) and (step in node if isinstance(node, dict) else len(node) > int(step)) else {}
-            )
+            there = step in node if isinstance(node, dict) else isinstance(node, list) and isinstance(step, int) and len(node) > step
+            node = node[step] if there else {}
         if isinstance(node, dict) or (isinstance(node, list) and isinstance(path[-1], int) and len(node) > path[-1]):
             node[path[-1]] = copy.deepcopy(value)
     before = repr(data)

@@ -103,6 +103,7 @@ def test_an_earlier_experiment_is_copied_and_stays_as_it_is(people):
     assert f'<option value="{first.pk}">' in FormClient(people.owner).page
     form = FormClient(people.owner, f"?from={first.pk}")
     assert form["seed"] == "77"
+    assert "default: llama-server" in form.page  # a default that nobody chose is named
     form.change(name="Again").press("submit")
     again = Experiment.objects.exclude(pk=first.pk).get()
     assert again.parsed_spec == first.parsed_spec.model_copy(update={"name": "Again"})
