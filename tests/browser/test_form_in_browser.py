@@ -392,7 +392,7 @@ def test_the_form_fits_and_is_accessible_in_each_state(live_server, width, schem
         press(page, "add-engine-extra")
         page.fill("#f-engine-extra-0-flag", "--" + "x" * 90)
         press(page, "add-placement-labels")
-        assert page.is_visible("#f-arms-0-sweep")  # what was opened stays open
+        assert page.is_visible("#f-arms-1-sweep")  # what was opened stays open
         page.fill("#f-name", "n" * 300)
         page.fill("#f-arms-1-draft_limit", "0")
         press(page, "preview")
