@@ -234,9 +234,12 @@ def parse_spec(data: Any) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
     if not isinstance(data, dict):
         return None, [SpecProblem(field="", message=f"an experiment is a mapping of keys, not {given_in_words(data)}")]
     try:
-        return ExperimentSpec.model_validate(data), []
+        spec = ExperimentSpec.model_validate(data)
     except ValidationError as error:
         return None, _problems(data, error)
+    # Said to who asks, and no rule of the model: what was stored before stays readable.
+    idle = [SpecProblem(field=f"arms.{i}.{key}", message=words) for i, a in enumerate(spec.arms) for key, words in idle_model(a.__dict__)]
+    return (None if idle else spec), idle
 
 
 def _problems(data: dict[Any, Any], error: ValidationError) -> list[SpecProblem]:
@@ -244,9 +247,6 @@ def _problems(data: dict[Any, Any], error: ValidationError) -> list[SpecProblem]
     errors = error.errors(include_url=False)
     readable = _without(_filled(data), [e["loc"] for e in errors if e["type"] != BETWEEN])
     between = [SpecProblem(field=field, message=words) for field, words in faults_between(readable)]
-    # Said to who asks, and no rule of the model: what was stored before stays readable.
-    idle = [SpecProblem(field=f"arms.{i}.{key}", message=words) for i, a in enumerate(spec.arms) for key, words in idle_model(a.__dict__)]
-    return (None if idle else spec), idle
     found = []
     for e in errors[: MAX_PROBLEMS + 1]:
         field = ".".join(str(step) for step in e["loc"] if step != "[key]")
