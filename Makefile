@@ -8,7 +8,7 @@ TESTS ?= tests
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo test check format bench bench-probe chaos up environment python
+.PHONY: demo test check format bench bench-probe bench-coverage chaos up environment python
 
 # Without an interpreter nothing else can say what is missing.
 python:
@@ -46,6 +46,10 @@ bench: environment
 bench-probe: environment
 	$(IN_VENV) -m bench.probe $(if $(CLIENTS),--clients "$(CLIENTS)") $(if $(STREAMS),--streams "$(STREAMS)") \
 	  $(if $(OUT),--out "$(OUT)") $(if $(DETAILS),--details "$(DETAILS)")
+
+# OUT= N= : simulated experiments with known ratio through the statistics; exits with 1 where an interval covers too rarely.
+bench-coverage: environment
+	OMP_NUM_THREADS=1 $(IN_VENV) -m bench.coverage $(if $(N),--n $(N)) $(if $(OUT),--out "$(OUT)")
 
 # RUNS= SEED= OUT= : random faults on the small models; the result as JSON.
 chaos: environment
