@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from speccore import budget, compare, engines, measure, plan, selfrun
+from speccore import budget, compare, engines, measure, plan, preflight, selfrun
 from speccore.canonical import sha256_of
 from speccore.errors import ErrorBody, SpecError, UnknownModel
 from speccore.inventory import HostInventory, ModelInfo
@@ -97,6 +97,9 @@ def make_offer(spec: ExperimentSpec, host: Host, workloads: Mapping[str, Workloa
         device_uuids=[d.uuid for d in host.inventory.devices],
     )
     refusals = refusals_by_arm(spec, host, runtime.manifest_hash)
+    for arm, draft in drafts.items():
+        if unfit := preflight.refusal(target, draft, spec.arm(arm).mode, runtime):
+            refusals.setdefault(arm, []).append(unfit)
     if refusals:
         lines = [f"  arm {arm!r}: {r.message}" + (f" {r.remedy}" if r.remedy else "") for arm, refused in refusals.items() for r in refused]
         raise SpecError("\n".join(["this host can't run the experiment:", *lines]), remedy="")

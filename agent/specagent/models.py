@@ -10,12 +10,14 @@ from typing import Any
 import gguf
 from speccore.canonical import manifest_hash, sha256_of
 from speccore.inventory import ModelInfo
+from speccore.preflight import prefix_hashes
 
 from .config import Config
 from .filecache import FileCache
 
 _PART = re.compile(r"^(?P<stem>.+)-(?P<n>\d{5})-of-(?P<count>\d{5})\.gguf$")
-_FACTS_VERSION = 1
+_FACTS_VERSION = 2
+_TOKENIZER, _ID = "tokenizer.ggml.", "_token_id"
 
 
 def configured_models(config: Config) -> Iterator[tuple[str, Path]]:
@@ -76,18 +78,42 @@ def gguf_facts(path: Path) -> dict[str, Any]:
         "vocab_size": len(tokens.data) if tokens else _number(head, f"{architecture}.vocab_size"),
         "has_mtp": (_number(head, f"{architecture}.nextn_predict_layers") or 0) > 0,
         "tokenizer_hash": _tokenizer_hash(head),
+        "tokenizer": _tokenizer(head),
         "chat_template_hash": sha256_of(template) if template else "",
     }
 
 
 def _tokenizer_hash(reader: Any) -> str:
     """Hash of what maps text to ids: vocabulary, merges, special ids, kind and pre-tokenizer; '' without a vocabulary."""
-    prefix = "tokenizer.ggml."
-    if reader.get_field(prefix + "tokens") is None:
+    if reader.get_field(f"{_TOKENIZER}tokens") is None:
         return ""
-    wanted = ("model", "pre", "tokens", "merges")
-    names = [n for n in reader.fields if n.startswith(prefix) and (n.removeprefix(prefix) in wanted or n.endswith("_token_id"))]
+    wanted = [f"{_TOKENIZER}{n}" for n in ("model", "pre", "tokens", "merges")]
+    names = [n for n in reader.fields if n in wanted or _is_special(n)]
     return sha256_of({n: _value(reader, n) for n in sorted(names)})
+
+
+def _tokenizer(reader: Any) -> dict[str, Any] | None:
+    """The fields of :class:`speccore.inventory.TokenizerInfo`; None without a vocabulary."""
+    tokens = _value(reader, f"{_TOKENIZER}tokens")
+    if not isinstance(tokens, list):
+        return None
+    merges = _value(reader, f"{_TOKENIZER}merges")
+    special = {n.removeprefix(_TOKENIZER).removesuffix(_ID): _number(reader, n) for n in reader.fields if _is_special(n)}
+    adds = {name: _value(reader, f"{_TOKENIZER}add_{name}_token") for name in ("bos", "eos")}
+    return {
+        "kind": str(_value(reader, f"{_TOKENIZER}model") or ""),
+        "pre": str(_value(reader, f"{_TOKENIZER}pre") or ""),
+        "n_tokens": len(tokens),
+        "tokens_hash": sha256_of(tokens),
+        "prefix_hashes": prefix_hashes(tokens),
+        "merges_hash": sha256_of(merges) if merges else "",
+        "special": {name: value for name, value in special.items() if value is not None},
+        **{f"add_{name}": value if isinstance(value, bool) else None for name, value in adds.items()},
+    }
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith(_TOKENIZER) and name.endswith(_ID)
 
 
 def _value(reader: Any, name: str) -> Any:

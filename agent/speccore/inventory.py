@@ -42,6 +42,21 @@ class RuntimeInfo(Peer):
     capabilities: Capabilities
 
 
+class TokenizerInfo(Peer):
+    """What of a model's tokenizer another one must share to draft for it. Hashes of nothing are empty; None: the file doesn't say."""
+
+    kind: str = ""  # "gpt2", "llama", …
+    pre: str = ""  # how text is cut before it becomes tokens
+    n_tokens: int = Field(default=0, ge=0)
+    tokens_hash: str = ""
+    #: Of the tokens from id 5 on: all of them, all but the last, all but the last two, …, so that sizes may differ a little.
+    prefix_hashes: list[str] = []
+    merges_hash: str = ""
+    special: dict[str, int] = {}  # name: id, e.g. bos, eos, eot
+    add_bos: bool | None = None
+    add_eos: bool | None = None
+
+
 class ModelInfo(Peer):
     """A model file on a host, read from the file itself."""
 
@@ -59,6 +74,7 @@ class ModelInfo(Peer):
     vocab_size: int | None = None
     has_mtp: bool = False
     tokenizer_hash: str = ""
+    tokenizer: TokenizerInfo | None = None  # None: it has no vocabulary, or an older agent has looked
     chat_template_hash: str = ""
 
 

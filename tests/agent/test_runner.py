@@ -272,7 +272,10 @@ def test_a_draft_of_another_vocabulary_is_measured_as_not_engaged(job: Callable,
     make_draft_of_another_vocabulary(Path(config.models[1].path), other)
     both = Config.model_validate(config.model_dump() | {"models": [*config.models, ModelEntry(alias="other", path=other)]})
     arms = [{"name": "off", "mode": "off"}, {"name": "alien", "mode": "draft", "draft_model": "other", "draft_limit": 3}]
-    ran = job(spec_with(arms=arms), take_inventory(both, FileCache(config.state_dir / "files.json")))
+    host = take_inventory(both, FileCache(config.state_dir / "files.json"))
+    unread = [m.model_copy(update={"tokenizer": None}) for m in host.inventory.models]  # else it would be refused beforehand
+    host.inventory = host.inventory.model_copy(update={"models": unread})
+    ran = job(spec_with(arms=arms), host)
     assert ran.run().outcome == "completed"
     report, folder = next((r, f) for r, f in ran.sink.done if r.trial == "b1-alien")
     assert report.outcome == "ok"  # today's server starts and answers all the same

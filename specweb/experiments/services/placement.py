@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.db import models
-from speccore import engines
+from speccore import engines, preflight
 from speccore.engines import Bindings
 from speccore.errors import ErrorBody
 from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
@@ -70,14 +70,16 @@ def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
     runtimes = [r for r in inventory.runtimes if selects(spec.runtime, r)]
     if not runtimes:
         return NoFit(f"has no engine build that is {describe(spec.runtime)}")
+    target = found[spec.target.model]
+    assert target is not None
+    drafts = {a.name: m for a in spec.arms if a.draft_model and (m := found[a.draft_model])}
     refused: NoFit | None = None
     for runtime in runtimes:
         commands, refusals = _render_all(spec, inventory, runtime, dict.fromkeys((a.name for a in spec.arms), engines.SYMBOLIC))
+        refusals += [r for arm, draft in drafts.items() if (r := preflight.refusal(target, draft, spec.arm(arm).mode, runtime))]
         if not refusals:
-            drafts = {a.name: m.manifest_hash for a in spec.arms if a.draft_model and (m := found[a.draft_model])}
-            target = found[spec.target.model]
-            assert target is not None
-            return Fit(runtime.manifest_hash, target.manifest_hash, drafts, commands, [d.uuid for d in inventory.devices])
+            hashes = {arm: draft.manifest_hash for arm, draft in drafts.items()}
+            return Fit(runtime.manifest_hash, target.manifest_hash, hashes, commands, [d.uuid for d in inventory.devices])
         words = f"can't run it: {_in_short(list(dict.fromkeys(r.message for r in refusals)))}"
         refused = refused or NoFit(words, runtime.manifest_hash, tuple(refusals))
     assert refused is not None

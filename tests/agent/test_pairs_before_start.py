@@ -1,0 +1,53 @@
+"""A pair of models is looked at before anything is started: what the files say, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from specagent.config import Config, ModelEntry
+from specagent.filecache import FileCache
+from specagent.inventory import Host, take_inventory
+from speccore.errors import SpecError
+from speccore.preflight import compare_pair
+
+from tests.agent.ggufs import make_draft_of_another_vocabulary, make_headless
+
+
+@pytest.fixture
+def host_with(config: Config) -> Callable[[Path], Host]:
+    def make(file: Path) -> Host:
+        both = Config.model_validate(config.model_dump() | {"models": [*config.models, ModelEntry(alias="other", path=file)]})
+        return take_inventory(both, FileCache(config.state_dir / "files.json"))
+
+    return make
+
+
+def test_the_files_of_the_demo_pair_say_that_they_fit(host: Host) -> None:
+    target, draft = host.inventory.models
+    assert target.tokenizer is not None
+    assert (target.tokenizer.kind, target.tokenizer.pre, target.tokenizer.n_tokens) == ("gpt2", "gpt-2", 2048)
+    assert target.tokenizer.special == {"bos": 0, "eos": 0}
+    assert (target.tokenizer.add_bos, target.tokenizer.add_eos) == (False, None)
+    assert len(target.tokenizer.prefix_hashes) == 129
+    assert compare_pair(target, draft).refused == []
+    assert compare_pair(target, draft).differs == []
+
+
+def test_a_helper_of_another_vocabulary_is_refused_by_name(host_with: Callable, config: Config, job: Callable, spec_with: Callable) -> None:
+    other = Path(config.models[1].path).with_name("other.gguf")
+    make_draft_of_another_vocabulary(Path(config.models[1].path), other)
+    host = host_with(other)
+    target, _, alien = host.inventory.models
+    assert compare_pair(target, alien).refused == ["its vocabulary has other tokens than the target's"]
+    assert compare_pair(target, alien).differs == ["merges"]
+    arms = [{"name": "off", "mode": "off"}, {"name": "alien", "mode": "draft", "draft_model": "other", "draft_limit": 3}]
+    with pytest.raises(SpecError, match="arm 'alien': other can't draft for target: its vocabulary has other tokens"):
+        job(spec_with(arms=arms), host)
+
+
+def test_a_file_without_a_vocabulary_is_not_spoken_for(host_with: Callable, tmp_path: Path) -> None:
+    target, _, other = host_with(make_headless(tmp_path / "other.gguf")).inventory.models
+    assert other.tokenizer is None
+    assert compare_pair(target, other).refused == []
