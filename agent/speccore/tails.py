@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.special import betainc
 
 from .measurement import Withheld
-from .stats import CONFIDENCE
+from .stats import CONFIDENCE, t_quantile
 
 #: Probes that a percentile needs. With fewer the interval's upper end would be beyond the largest value.
 LEAST_PROBES = {0.95: 100, 0.99: 500}
@@ -53,7 +53,7 @@ def tail(trials: Sequence[Sequence[float]], quantile: float) -> Tail | Withheld:
     effective = _effective(used, float(estimate), quantile)
     low_rank, high_rank = (rank * n / effective for rank in _ranks(effective, quantile))
     reachable = high_rank <= n
-    why = f"the {len(used)} starts differ so much that {n} probes tell as much as {effective:.0f}"
+    why = f"the {len(used)} starts differ so much that their {n} probes tell as much as {effective:.0f}; more starts would tell it"
     return Tail(
         quantile=quantile,
         estimate=float(estimate),
@@ -87,4 +87,6 @@ def _effective(trials: Sequence[np.ndarray], estimate: float, quantile: float) -
     off = np.array([float(np.sum(t <= estimate)) - quantile * len(t) for t in trials])
     by_starts = m / (m - 1) * float(np.sum((off - off.mean()) ** 2)) / n**2
     alone = quantile * (1 - quantile) / n
-    return n / max(1.0, by_starts / alone)
+    effect = by_starts / alone
+    # What few starts say of their own differences is unsure itself, hence Student's t for the normal distribution's quantile.
+    return n / (effect * (t_quantile(m - 1) / t_quantile(math.inf)) ** 2) if effect > 1 else float(n)

@@ -67,20 +67,23 @@ def test_one_slow_start_makes_the_upper_end_unknown() -> None:
     t = found(slow, 0.95)
     assert t.effective < 20
     assert t.high is None
-    assert "the upper end of p95 is not known: the 5 starts differ so much that 200 probes tell as much as" in t.high_withheld
+    assert "the upper end of p95 is not known: the 5 starts differ so much that their 200 probes tell as much as" in t.high_withheld
 
 
 def covers(rng: np.random.Generator, *, n_trials: int, each: int, kin: float, quantile: float, truth: float) -> float:
     hits = 0
-    for _ in range(1500):
+    for _ in range(1000):
         starts = rng.normal(0, kin, (n_trials, 1))
         t = found([list(row) for row in starts + rng.normal(0, np.sqrt(1 - kin**2), (n_trials, each))], quantile)
         hits += t.low <= truth and (t.high is None or truth <= t.high)
-    return hits / 1500
+    return hits / 1000
 
 
-def test_intervals_cover_the_truth() -> None:
+@pytest.mark.parametrize(
+    ("n_trials", "each", "kin", "quantile", "truth"),
+    [(10, 20, 0.0, 0.95, 1.644854), (10, 50, 0.0, 0.99, 2.326348), (5, 40, 0.3, 0.95, 1.644854), (20, 20, 0.3, 0.95, 1.644854)],
+)
+def test_intervals_cover_the_truth(n_trials: int, each: int, kin: float, quantile: float, truth: float) -> None:
+    """``kin``: correlation of a start's probes is its square. Without regard to it the third case covers 89 %."""
     rng = np.random.default_rng(9)
-    assert covers(rng, n_trials=10, each=20, kin=0.0, quantile=0.95, truth=1.644854) >= 0.94
-    assert covers(rng, n_trials=10, each=50, kin=0.0, quantile=0.99, truth=2.326348) >= 0.94
-    assert covers(rng, n_trials=20, each=20, kin=0.3, quantile=0.95, truth=1.644854) >= 0.94
+    assert covers(rng, n_trials=n_trials, each=each, kin=kin, quantile=quantile, truth=truth) >= 0.94
