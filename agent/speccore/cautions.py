@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from . import preflight
 from .integrity import FEW_PROMPTS
-from .inventory import HostInventory, ModelInfo
+from .inventory import HostInventory, ModelInfo, RuntimeInfo
 from .spec import BASELINE_MODE, Arm, ExperimentSpec, SpecProblem
 from .stats import MIN_BLOCKS
 from .workload import Workload
@@ -27,6 +28,7 @@ class Place:
     inventory: HostInventory
     target: ModelInfo
     drafts: Mapping[str, ModelInfo]  # arm: its helper model
+    runtime: RuntimeInfo | None = None  # the engine build that would run it there
 
 
 def cautions(spec: ExperimentSpec, workloads: Mapping[str, Workload], places: Iterable[Place] = ()) -> list[SpecProblem]:
@@ -104,9 +106,8 @@ def _of_place(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
             words = f"{place.target.alias} on {place.name} has no head for mtp: take a model file that has one, or another mode"
             yield caution(f"arms.{i}.mode", words)
         draft = place.drafts.get(arm.name)
-        if draft and draft.vocab_size and place.target.vocab_size and draft.vocab_size != place.target.vocab_size:
-            words = f"{draft.alias} knows {draft.vocab_size:,} tokens, {place.target.alias} {place.target.vocab_size:,}: a helper needs the target's vocabulary"
-            yield caution(f"arms.{i}.draft_model", words)
+        if draft and (words := preflight.warning(place.target, draft, arm.mode, place.runtime)):
+            yield caution(f"arms.{i}.draft_model", f"{words} (on {place.name})")
 
 
 def _of_memory(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:

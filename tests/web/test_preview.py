@@ -244,7 +244,10 @@ class TestWarnings:
         assert told == [
             ("engine.context", "target on box was trained for 2,048 tokens: the engine may give a slot no more than that"),
             ("arms.1.draft_model", "target and helper have 9 GiB together, its GPU memory on box 8 GiB"),
-            ("arms.1.draft_model", "draft knows 99 tokens, target 100: a helper needs the target's vocabulary"),
+            (
+                "arms.1.draft_model",
+                "draft and target differ in size of vocabulary (99 tokens, the target's 100): the pair starts, and the helper may only guess worse (on box)",
+            ),
             ("arms.2.mode", "target on box has no head for mtp: take a model file that has one, or another mode"),
         ]
 

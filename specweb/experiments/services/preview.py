@@ -192,7 +192,8 @@ def _place(spec: ExperimentSpec, offer: Offer, offered: HostInventory) -> Place:
     assert isinstance(offer.answer, Fit)
     models = {m.manifest_hash: m for m in offered.models}
     drafts = {arm: models[sha256] for arm, sha256 in offer.answer.draft_hashes.items()}
-    return Place(offer.host.name, offered, models[offer.answer.target_hash], drafts)
+    runtime = next(r for r in offered.runtimes if r.manifest_hash == offer.answer.runtime_hash)
+    return Place(offer.host.name, offered, models[offer.answer.target_hash], drafts, runtime)
 
 
 def _placement_warnings(spec: ExperimentSpec, offers: Sequence[Offer], chosen: set[UUID]) -> list[SpecProblem]:
