@@ -140,7 +140,8 @@ def _held_fixed(spec: ExperimentSpec) -> str:
     shown |= {name: value for name, value in given.items() if name not in shown and value != getattr(defaults, name)}
     shown |= dict(spec.engine.extra)
     points = [
-        f"  - {p.workload}: temperature {p.sampling.temperature:g}, up to {p.max_tokens} tokens, {p.probes} requests in each start"
+        f"  - {p.workload}: temperature {p.sampling.temperature:g}, up to {p.max_tokens} tokens, {p.n_requests} requests in each start"
+        + (f", {p.concurrency} at a time" if p.concurrency > 1 else "")
         for p in spec.points
     ]
     held = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())

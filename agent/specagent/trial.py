@@ -8,7 +8,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,9 +35,10 @@ from speccore.workload import Item, Workload
 from . import __version__, evidence, launch, ready
 from .inventory import Host
 from .launch import Ended, Engine, Stopped
-from .probe import Probed, health_of, run_probe
+from .probe import Probed, health_of
 from .runtimes import Runtime, engine_environment
 from .sampler import Sampler
+from .together import Plan, batches, run_batch
 
 log = logging.getLogger(__name__)
 
@@ -203,19 +204,21 @@ class Attempt:
         return folder / f"{self.id}.json"
 
     def _ask_all(self, port: int) -> None:
+        spec = self._job.offer.spec
         self._enter("warm-up")
         assert self._state.sampler
         self._state.sampler.look()  # what it takes before any request
-        for warmup in self._trial.warmup:
-            self._warm_up(port, warmup)
+        for point, plans in batches(spec, self._trial.warmup):
+            self._warm_up(port, point, plans)
         self._enter("probing")
-        n_probes = len(self._trial.probes)
-        for i, probe in enumerate(self._trial.probes, 1):
-            self._tell("probing", i, n_probes, self._last_speed())
-            self._snapshot(port, "before", probe.id)
-            self._ask(port, probe)
+        n_asked = 0
+        for point, plans in batches(spec, self._trial.probes):
+            window = plans[0].id if point.concurrency == 1 else ""  # requests that run together have none of their own
+            self._snapshot(port, "before", window)
+            self._ask(port, point, plans, n_asked)
             self._state.sampler.look()  # short probes may fall between two looks of the thread
-            self._snapshot(port, "after", probe.id)
+            self._snapshot(port, "after", window)
+            n_asked += len(plans)
         assert self._state.engine
         ready.check_listener(self._state.engine, port)  # somebody may share a port that was free at the start
         probes = [p.record for p in self._state.probed if not p.record.warmup]
@@ -223,34 +226,41 @@ class Attempt:
             first = probes[0]
             raise ProbeFailed(f"all {len(probes)} probes failed; the first: {first.failure_message}", failure=first.failure)
 
-    def _warm_up(self, port: int, plan: WarmupPlan) -> None:
+    def _warm_up(self, port: int, point: Point, plans: Sequence[Plan]) -> None:
         """What follows a failed request would be measured on an engine that is not warm."""
-        self._ask(port, plan)
-        record = self._state.probed[-1].record
-        if record.failure:
-            error = EngineNotHealthy if record.status == 503 else ProbeFailed
-            raise error(f"warm-up request {plan.id} failed: {record.failure_message}", probe=plan.id, log_tail=launch.log_tail(self._log))
+        for record in self._ask(port, point, plans):
+            if record.failure:
+                error = EngineNotHealthy if record.status == 503 else ProbeFailed
+                said = f"warm-up request {record.probe} failed: {record.failure_message}"
+                raise error(said, probe=record.probe, log_tail=launch.log_tail(self._log))
 
-    def _ask(self, port: int, plan: ProbePlan | WarmupPlan) -> None:
-        job = self._job
-        probed = run_probe(
+    def _ask(self, port: int, point: Point, plans: Sequence[Plan], n_before: int | None = None) -> list[records.StreamRecord]:
+        """One request, or all that run together. ``n_before``: probes before these; None in the warm-up."""
+        job, speed = self._job, self._last_speed()
+
+        def told(n: int) -> None:
+            if n_before is not None:
+                self._tell("probing", n_before + n, len(self._trial.probes), speed)
+
+        probed = run_batch(
             job.dialect,
             port,
-            plan,
-            self._point(plan.point),
-            job.item(plan).prompt,
+            point,
+            [(plan, job.item(plan).prompt) for plan in plans],
             t0=self._t0,
             timeout_s=job.offer.spec.engine.probe_timeout_s,
             stop=self._stop,
+            told=told,
             prefix_cache=job.offer.spec.engine.prefix_cache,
         )
-        self._state.probed.append(probed)
-        if probed.end == "stopped" or self._stop.is_set():
+        self._state.probed += probed
+        if self._stop.is_set():
             raise Stopped
-        if probed.record.failure:
-            self._check_alive(plan.id)
-        if probed.end == "timeout":
-            raise ProbeStalled(f"probe {plan.id}: {probed.record.failure_message}", probe=plan.id, log_tail=launch.log_tail(self._log))
+        if failed := next((p.record for p in probed if p.record.failure), None):
+            self._check_alive(failed.probe)
+        if late := next((p.record for p in probed if p.end == "timeout"), None):
+            raise ProbeStalled(f"probe {late.probe}: {late.failure_message}", probe=late.probe, log_tail=launch.log_tail(self._log))
+        return [p.record for p in probed]
 
     def _check_alive(self, probe: str) -> None:
         """A request that failed because the engine is gone is the engine's death."""
@@ -356,9 +366,6 @@ class Attempt:
             boot_id=inventory.boot_id,
             os=inventory.os,
         )
-
-    def _point(self, key: str) -> Point:
-        return self._job.offer.spec.point(key)
 
     def _enter(self, phase: str) -> None:
         self._state.phases.append((phase, time.monotonic() - self._t0))

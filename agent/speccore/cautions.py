@@ -55,7 +55,7 @@ def _of_points(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Itera
     for i, point in enumerate(spec.points):
         workload = workloads.get(point.workload)
         there = len(workload.items) if workload else 0
-        n = min(there, spec.blocks * point.probes)
+        n = min(there, spec.blocks * point.n_requests)
         if workload and n < FEW_PROMPTS:
             more = "take more blocks or probes" if there >= FEW_PROMPTS else f"{workload.ref} has no more than {there}"
             words = f"{n} different prompt{'' if n == 1 else 's'} will be asked, so the answer holds for these only; {FEW_PROMPTS} are needed for the kind of work: {more}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import host_checks, integrity, stats
+from . import host_checks, integrity, stats, throughput
 from .advice import answer
 from .derive import Pooled, cycle_numbers, memory_bill, positions_numbers, side_numbers, speculation_numbers, stream_numbers
 from .inventory import Peer
@@ -114,13 +114,15 @@ class _Job:
     def _draft(self, arm: Arm, point: Point, lengths: Mapping[str, float]) -> _Draft:
         baseline = self.spec.baseline
         blocks = pair_blocks(self.results, point.key, baseline.name, arm.name, lengths)
-        seconds = {b.block: b.seconds for b in blocks if b.matched}
-        values = [stats.block_value(s) for s in seconds.values()]
-        drift = stats.drift(values, [b.position_difference for b in blocks if b.matched], self.spec.margin)
+        by_block = throughput.block_values(blocks, point)
+        values = list(by_block.values())
+        drift = stats.drift(values, [b.position_difference for b in blocks if b.block in by_block], self.spec.margin)
         speedup, p = stats.ratio_interval(values), stats.p_value(values)
+        if not values:
+            speedup = throughput.why_no_values(blocks, point) or speedup
         if isinstance(drift, stats.Drift) and drift.flagged:
             speedup, p = drift.adjusted, drift.adjusted_p
-        total_time = stats.ratio_interval([stats.total_value(s) for s in seconds.values()])
+        total_time = stats.ratio_interval([stats.total_value(b.seconds) for b in blocks if b.matched])
         sides = [[*self.results.by_block(a.name, point.key).values()] for a in (baseline, arm)]
         quality = _quality(blocks)
         checks = integrity.checks(
@@ -137,10 +139,12 @@ class _Job:
                 failures={f.trial: f.message for f in self._failures_at(point, arm.name, baseline.name)},
             )
         )
-        checks = sorted([*checks, *host_checks.checks(*sides)], key=lambda check: check.kind != "hard")
+        more = [*host_checks.checks(*sides), *throughput.checks(point, self.spec.points, *sides)]
+        checks = sorted([*checks, *more], key=lambda check: check.kind != "hard")
         known = VerdictInput(
             mode=arm.mode,
             control=arm.control,
+            together=point.concurrency > 1,
             margin=self.spec.margin,
             noise_floor=self.facts.noise_floor,
             speedup=speedup,
@@ -177,7 +181,7 @@ class _Job:
     def _versus(self, slower: Arm, faster: Arm, point: Point, lengths: Mapping[str, float]) -> Interval | Withheld:
         """``slower``'s seconds ÷ ``faster``'s, arm to arm in the same blocks."""
         blocks = pair_blocks(self.results, point.key, slower.name, faster.name, lengths)
-        return stats.ratio_interval([stats.block_value(b.seconds) for b in blocks if b.matched])
+        return stats.ratio_interval(list(throughput.block_values(blocks, point).values()))
 
     def _engagement(self, arm: Arm) -> dict[str, Any]:
         attempts = self.results.of_arm(arm.name)
@@ -252,8 +256,8 @@ class _Job:
             temperature=point.sampling.temperature,
             speedup=draft.input.speedup,
             total_time=draft.total_time,
-            leave_one_prompt_out=stats.leave_one_prompt_out([b.seconds for b in used]),
-            block_values={b.block: stats.block_value(b.seconds) for b in used},
+            leave_one_prompt_out=throughput.leave_one_prompt_out(used, point),
+            block_values=throughput.block_values(draft.blocks, point),
             n_prompts=len({m.item for b in used for m in b.matched}),
             n_pairs_dropped=sum(len(b.dropped) for b in draft.blocks),
             p_holm=p_holm,
@@ -265,6 +269,7 @@ class _Job:
             verdict=draft.verdict,
             recommended=recommended,
             **side_numbers(draft.blocks, point.key, arm.name, baseline.name),
+            **throughput.side_numbers(draft.blocks, point, arm.name, baseline.name),
             **speculation_numbers(pooled),
             **positions_numbers(pooled),
             **stream_numbers(pooled, pooled_baseline),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from . import host_series
+from . import host_series, window
 from .answer_checks import judge_answer
 from .canonical import canonical_json
 from .engines import LogRequest, MetricsPair, ProbeCounts, engine
@@ -58,7 +58,8 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
     mode = next((a.mode for a in spec.arms if a.name == arm), "")
     if not mode:
         evidence.problems.append(f"arm {arm!r} is not in the experiment")
-    probes, reported_types, disagreements = _probes(evidence, module, spec, workloads, log_text, mode)
+    records = evidence.lines(RECORDS, StreamRecord)
+    probes, reported_types, disagreements = _probes(evidence, records, module, spec, workloads, log_text, mode)
     log = module.parse_log(log_text)
     engaged, why = _engagement(module, mode, probes, reported_types, log.speculation, log.error)
     sampled = evidence.lines(SAMPLES, Sample)
@@ -93,6 +94,7 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         temperature_c=max(heat) if heat else None,
         problems=evidence.problems,
         disagreements=disagreements,
+        loads=window.loads(spec, records),
         pair_fields=_pair_fields(module, spec, workloads, launch, manifest),
     )
 
@@ -130,20 +132,26 @@ class _Evidence:
 
 
 def _probes(
-    evidence: _Evidence, module: ModuleType, spec: ExperimentSpec, workloads: Mapping[str, Workload], log_text: str, mode: str
+    evidence: _Evidence,
+    records: Sequence[tuple[int, StreamRecord]],
+    module: ModuleType,
+    spec: ExperimentSpec,
+    workloads: Mapping[str, Workload],
+    log_text: str,
+    mode: str,
 ) -> tuple[list[ProbeMeasurement], set[str] | None, list[str]]:
     """The probes in order, the speculation types that the server reported in any answer (None: it never said), and where
     requests that ran together don't add up."""
-    records = evidence.lines(RECORDS, StreamRecord)
     texts = {t.probe: t for _, t in evidence.lines(TEXTS, TextRecord)}
     scraped = evidence.lines(METRICS, MetricsSnapshot)
     snapshots = _metrics_pairs(module, scraped, [r for _, r in records])
-    logged = _logged(module.log_requests(log_text), [r for _, r in records])
+    together = {p.key for p in spec.points if p.concurrency > 1}
+    logged = _logged(module.log_requests(log_text), [r for _, r in records], together)
     probes: list[ProbeMeasurement] = []
     counted: list[tuple[StreamRecord, ProbeCounts]] = []
     types: set[str] | None = None
     for line, record in records:
-        alone = _concurrency(spec, record.point) == 1
+        alone = record.point not in together
         counts: ProbeCounts = module.probe_counts(
             record,
             line,
@@ -179,10 +187,6 @@ def _together(
     return found
 
 
-def _concurrency(spec: ExperimentSpec, point: str) -> int:
-    return next((p.concurrency for p in spec.points if p.key == point), 1)
-
-
 def _item(spec: ExperimentSpec, workloads: Mapping[str, Workload], record: StreamRecord) -> Item | None:
     name = next((p.workload for p in spec.points if p.key == record.point), "")
     workload = workloads.get(name)
@@ -208,15 +212,18 @@ def _metrics_pairs(
     return pairs
 
 
-def _logged(requests: list[LogRequest], records: Sequence[StreamRecord]) -> dict[str, LogRequest]:
-    """The log's lines for each answered request, matched by order. One that can't be placed makes all of them doubtful."""
+def _logged(requests: list[LogRequest], records: Sequence[StreamRecord], together: Collection[str] = ()) -> dict[str, LogRequest]:
+    """The log's lines for each answered request, matched by order. One that can't be placed makes all of them doubtful.
+
+    Requests of the points ``together`` end in an order of their own, among themselves.
+    """
     answered = [r for r in records if r.final]
     if len(requests) != len(answered):
         return {}
     for request, record in zip(requests, answered, strict=True):
         timings = record.final.get("timings")
         evaluated = timings.get("prompt_n") if isinstance(timings, dict) else None
-        if evaluated is not None and evaluated != request.prompt_tokens:
+        if record.point not in together and evaluated is not None and evaluated != request.prompt_tokens:
             return {}
     return {record.probe: request for request, record in zip(requests, answered, strict=True)}
 

@@ -144,6 +144,17 @@ class HostFacts(Peer):
     layers_placed: tuple[int, int] | None = None  # on devices, of all
 
 
+class LoadMeasurement(Peer):
+    """The requests of one point that ran together. Seconds count from the attempt's start."""
+
+    point: str
+    concurrency: int  # as asked for
+    n_requests: int
+    window_s: tuple[float, float] | None  # from all decoding at once until the last waiting request was sent
+    tokens_per_s: Maybe  # tokens that came in the window ÷ its seconds, of all requests together
+    observed_concurrency: Maybe  # mean number of requests in flight in the window
+
+
 class AttemptMeasurement(Peer):
     """All that one attempt's evidence says."""
 
@@ -173,6 +184,7 @@ class AttemptMeasurement(Peer):
     temperature_c: float | None = None  # of the device while probing: highest
     problems: list[str] = Field(default_factory=list)  # evidence that is missing or can't be read
     disagreements: list[str] = Field(default_factory=list)  # of sources that count several requests together
+    loads: list[LoadMeasurement] = Field(default_factory=list)  # of points with several requests at once
     pair_fields: dict[str, str]  # what the pair key is made of, but speculation: name → value
 
 
@@ -262,6 +274,10 @@ class ComparisonResult(Peer):
     baseline_token_latency_ms: Maybe = DEFINED_LATER
     arm_token_latency_ms_p95: Maybe = DEFINED_LATER
     baseline_token_latency_ms_p95: Maybe = DEFINED_LATER
+    arm_window_tokens_per_s: Maybe = DEFINED_LATER  # of all requests together, where several ran at once
+    baseline_window_tokens_per_s: Maybe = DEFINED_LATER
+    arm_observed_concurrency: Maybe = DEFINED_LATER
+    baseline_observed_concurrency: Maybe = DEFINED_LATER
     arm_peak_tokens_per_s: Maybe = DEFINED_LATER
     baseline_peak_tokens_per_s: Maybe = DEFINED_LATER
     cycle_ms: Maybe

@@ -39,9 +39,10 @@ _ALL = (
         "speed-up",
         "×",
         "Mean over blocks of the block value, as a ratio: how many times as fast as the baseline the arm does the same work. The block "
-        "value is the mean over matched prompts of ln(baseline ÷ arm) in equal-work seconds. The 95 % interval is a t interval over blocks.",
+        "value is the mean over matched prompts of ln(baseline ÷ arm) in equal-work seconds; with several requests at once it is "
+        "ln(arm ÷ baseline) in tokens per second of all of them. The 95 % interval is a t interval over blocks.",
         "{:.2f}",
-        "equal_work_s of matched probes",
+        "equal_work_s of matched probes, or window_tokens_per_s",
     ),
     Metric(
         "total_time",
@@ -97,6 +98,26 @@ _ALL = (
         "Tokens after the first chunk ÷ time after it. A chunk is what arrived within 1 ms of its first event.",
         "{:.1f}",
         "the stream's arrivals and token ids",
+    ),
+    Metric(
+        "window_tokens_per_s",
+        1,
+        "speed of all requests",
+        "tokens/s",
+        "With several requests at once: tokens that came in the window ÷ its seconds, of all requests together; mean over blocks. The window "
+        "begins when all are decoding for the first time and ends when the last waiting request is sent.",
+        "{:.1f}",
+        "the streams' arrivals and token ids",
+    ),
+    Metric(
+        "observed_concurrency",
+        1,
+        "requests in flight",
+        "requests",
+        "Mean number of requests sent and not yet answered in the window; mean over blocks. Below 95 % of what was asked for, the client or the "
+        "server didn't keep up, and the comparison is invalid.",
+        "{:.2f}",
+        "the streams' arrivals",
     ),
     Metric(
         "batch_ratio",

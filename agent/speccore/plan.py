@@ -103,22 +103,21 @@ def _missing(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterato
 
 def _not_offered(spec: ExperimentSpec) -> Iterator[SpecError]:
     for i, point in enumerate(spec.points):
-        for field, plain in (("concurrency", 1), ("occupied_context", 0)):
-            value = getattr(point, field)
-            if value != plain:
-                yield SpecError(
-                    f"point {point.key!r}: {field} {value} is not offered yet, only {plain}",
-                    remedy=f"Set {field} to {plain}, or leave it out.",
-                    field=f"points.{i}.{field}",
-                    value=value,
-                )
+        if point.occupied_context:
+            yield SpecError(
+                f"point {point.key!r}: occupied_context {point.occupied_context} is not offered yet, only 0",
+                remedy="Set occupied_context to 0, or leave it out.",
+                field=f"points.{i}.occupied_context",
+                value=point.occupied_context,
+            )
 
 
 def _too_much(spec: ExperimentSpec) -> Iterator[SpecError]:
-    n_probes = sum(p.probes for p in spec.points)
+    n_probes = sum(p.n_requests for p in spec.points)
     starts = {a.name: len(spec.points) if a.mode in STATEFUL_MODES else 1 for a in spec.arms}
     n_trials = spec.blocks * sum(starts.values())
-    n_requests = spec.blocks * len(spec.arms) * n_probes + n_trials * spec.warmup.requests
+    n_warmup = sum(p.concurrency for p in spec.points if p.concurrency > 1)
+    n_requests = spec.blocks * len(spec.arms) * (n_probes + n_warmup) + n_trials * spec.warmup.requests
     for what, n, most in (("starts of the engine", n_trials, MAX_TRIALS), ("requests", n_requests, MAX_REQUESTS)):
         if n > most:
             yield SpecError(
@@ -165,12 +164,18 @@ class _Hand:
     n_warmup: int
 
     def requests(self, points: list[Point]) -> tuple[list[WarmupPlan], list[ProbePlan]]:
-        """Warm-up requests go through the trial's points in turn, so that each shape is met where there are enough."""
-        warmup: list[WarmupPlan] = []
-        for i in range(self.n_warmup):
-            point = points[i % len(points)]
-            item, seed = self.warmup[point.key][i // len(points)]
-            warmup.append(WarmupPlan(id=f"warmup#{i + 1}", point=point.key, item=item, seed=seed))
+        """Warm-up requests go through the trial's points in turn, so that each shape is met where there are enough.
+
+        A point with several requests at once gets as many more as fill them, while its workload has them.
+        """
+        turns = [(points[i % len(points)], i // len(points)) for i in range(self.n_warmup)]
+        for point in (p for p in points if p.concurrency > 1):
+            has = sum(p is point for p, _ in turns)
+            turns += [(point, i) for i in range(has, min(point.concurrency, len(self.warmup[point.key])))]
+        warmup = []
+        for n, (point, i) in enumerate(turns, start=1):
+            item, seed = self.warmup[point.key][i]
+            warmup.append(WarmupPlan(id=f"warmup#{n}", point=point.key, item=item, seed=seed))
         return warmup, [probe for p in points for probe in self.probes[p.key]]
 
 
@@ -193,42 +198,56 @@ class _Dealer:
         used: set[bytes] = set()
         hand = _Hand(probes={}, warmup={}, n_warmup=self.spec.warmup.requests)
         for point in points:
-            hand.warmup[point.key] = self._draw(self.warmup_decks, block, point, self.n_warmup_each, used, "warm-up")
+            hand.warmup[point.key] = self._drawn(self.warmup_decks, block, point, self.n_warmup_each, used, "warm-up")
+        for point in (p for p in points if p.concurrency > 1):
+            missing = point.concurrency - len(hand.warmup[point.key])
+            hand.warmup[point.key] += self._draw(self.warmup_decks, block, point, missing, used)
         for point in points:
-            drawn = self._draw(self.decks, block, point, point.probes, used, "probe")
+            drawn = self._drawn(self.decks, block, point, point.n_requests, used, "probe")
             hand.probes[point.key] = [
                 ProbePlan(id=f"{point.key}#{n}", point=point.key, item=item, seed=seed) for n, (item, seed) in enumerate(drawn, start=1)
             ]
         return hand
 
-    def _draw(
+    def _drawn(
         self, decks: Mapping[str, _Deck], block: int, point: Point, needed: int, used: set[bytes], what: str
     ) -> list[tuple[str, int]]:
+        drawn = self._draw(decks, block, point, needed, used)
+        if len(drawn) < needed:
+            raise self._too_short(point, what)
+        return drawn
+
+    def _draw(self, decks: Mapping[str, _Deck], block: int, point: Point, needed: int, used: set[bytes]) -> list[tuple[str, int]]:
+        """(item, seed) of so many requests, or of as many as the workload still has."""
         workload = self.workloads[point.key]
-        drawn = []
-        for _ in range(needed):
-            item = decks[self.hashes[point.key]].take(used)
-            if item is None:
-                raise self._too_short(point, what)
+        drawn: list[tuple[str, int]] = []
+        while len(drawn) < needed and (item := decks[self.hashes[point.key]].take(used)):
             used.add(_start(item))
             drawn.append((item.id, probe_seed(self.spec.seed, workload.ref, block, item.id)))
         return drawn
 
     def _too_short(self, point: Point, what: str) -> SpecError:
         workload = self.workloads[point.key]
-        points = [p for p in self.spec.points if self.hashes[p.key] == self.hashes[point.key]]
+        alike = [i for i, p in enumerate(self.spec.points) if self.hashes[p.key] == self.hashes[point.key]]
+        points = [self.spec.points[i] for i in alike]
         items = workload.items if what == "probe" else workload.warmup
-        needed = sum(p.probes for p in points) if what == "probe" else self.n_warmup_each * len(points)
+        needed = sum(p.n_requests for p in points) if what == "probe" else self.n_warmup_each * len(points)
         distinct = len({_start(i) for i in items})
         kind = "items" if what == "probe" else "warm-up items"
-        alike = f" ({distinct} of them differ in their first {DISTINCT_BYTES} bytes)" if distinct < len(items) else ""
-        fields = "probes" if what == "probe" else "warmup.requests"
-        first = next(i for i, p in enumerate(self.spec.points) if p.key == points[0].key)
+        same = f" ({distinct} of them differ in their first {DISTINCT_BYTES} bytes)" if distinct < len(items) else ""
+        field, lower, crowded = "warmup.requests", "warmup.requests", ""
+        if what == "probe":
+            field, lower = f"points.{alike[0]}.probes", "probes"
+        if what == "probe" and sum(p.probes for p in points) <= distinct:  # it is the requests at once that ask for more
+            most = max(points, key=lambda p: p.concurrency)
+            field, lower = f"points.{alike[points.index(most)]}.concurrency", "the concurrency"
+            crowded = f" ({most.n_requests} with {most.concurrency} at once)"
         return SpecError(
-            f"workload {workload.name!r} has {len(items)} {kind}{alike}; {needed} {what} requests of one trial need as many, "
+            f"workload {workload.name!r} has {len(items)} {kind}{same}; {needed} {what} requests of one trial{crowded} need as many, "
             f"since no two requests of a trial may begin with the same {DISTINCT_BYTES} bytes",
-            remedy=f"Lower {fields}, or use a workload with more distinct prompts.",
-            field=f"points.{first}.probes" if what == "probe" else fields,
+            remedy=f"Lower {lower}, {'split the points into several experiments, ' if crowded else ''}"
+            "or use a workload with more distinct prompts.",
+            field=field,
             workload=workload.ref,
             n_items=len(items),
             needed=needed,

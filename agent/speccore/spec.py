@@ -25,6 +25,8 @@ BETWEEN = "between_fields"  # the type of the errors that rules between fields r
 
 #: Of very many faults only the first are told: nobody reads more, and words for each take time.
 MAX_PROBLEMS = 100
+#: With several requests at once a trial sends so many of them, and four for each at once, at the least.
+LEAST_TOGETHER, LEAST_TOGETHER_EACH = 24, 4
 
 Name = Annotated[str, Field(min_length=1, max_length=80, pattern=NAME_PATTERN)]
 Plain = Annotated[str, Field(max_length=200, pattern=PLAIN_PATTERN)]
@@ -139,7 +141,7 @@ class Sampling(Person):
 
 
 class Point(Person):
-    """One combination of workload, concurrency, occupied context and sampling; ``probes`` are per trial."""
+    """One combination of workload, concurrency, occupied context and sampling; ``probes`` are per trial, at the least."""
 
     workload: str = Field(min_length=1, max_length=120, pattern=PLAIN_PATTERN, description="name, or name@version")
     concurrency: int = Field(default=1, ge=1, le=256, description="requests in flight at once")
@@ -147,6 +149,11 @@ class Point(Person):
     sampling: Sampling = Sampling()
     max_tokens: int = Field(default=128, ge=2, le=131_072, description="most tokens of an answer")
     probes: int = Field(default=2, ge=1, le=10_000, description="timed requests in each start of the engine")
+
+    @property
+    def n_requests(self) -> int:
+        """Timed requests of a trial. With several at once the window needs a queue that lasts."""
+        return self.probes if self.concurrency == 1 else max(self.probes, LEAST_TOGETHER_EACH * self.concurrency, LEAST_TOGETHER)
 
     @property
     def key(self) -> str:

@@ -43,6 +43,7 @@ class VerdictInput:
     noise_floor: float | None = None
     block_values: Sequence[float] = ()
     control: bool = False  # mode off against the baseline: measures the host, is never kept
+    together: bool = False  # several requests at once: the speed-up is one of tokens per second, not of prompts
     oom_blocks: int = 0  # blocks in which the arm ran out of memory and the baseline did not
     target_layers_moved: int = 0  # off the device, because of the helper
     failure: str = ""  # code of what kept the arm or its baseline from running at all
@@ -120,8 +121,8 @@ def _not_engaged(v: VerdictInput) -> Verdict | None:
 def _too_few_blocks(v: VerdictInput) -> Verdict | None:
     if isinstance(v.speedup, Interval) and v.speedup.n_blocks >= MIN_BLOCKS:
         return None
-    n = v.speedup.n_blocks if isinstance(v.speedup, Interval) else 0
-    return Verdict(word="inconclusive", reason="too few blocks", sentence=too_few_blocks(n))
+    sentence = too_few_blocks(v.speedup.n_blocks) if isinstance(v.speedup, Interval) else v.speedup.withheld
+    return Verdict(word="inconclusive", reason="too few blocks", sentence=sentence)
 
 
 def _requirement_lost(v: VerdictInput) -> Verdict | None:
@@ -178,6 +179,8 @@ def _by_time(v: VerdictInput) -> Verdict:
     if other_side:
         assert total is not None
         sentence = f"{ratio(v.speedup)} by prompt, but {total:.2f}× in total time: the prompts disagree, look at each kind of work apart"
+        if v.together:
+            sentence = f"{ratio(v.speedup)} in tokens per second of all requests, but {total:.2f}× in the time that they take one by one"
         return Verdict(word="inconclusive", reason="prompts disagree", sentence=sentence)
     if v.control and reason != "not worth it":
         sentence += ", though it is the baseline once more: this host does not resolve so little"

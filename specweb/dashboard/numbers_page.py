@@ -21,6 +21,8 @@ from .sources import measured_cell
 #: Metrics of the page in order: metric id, attribute of the arm, of the baseline.
 _SHOWN = (
     ("equal_work_s", "arm_equal_work_s", "baseline_equal_work_s"),
+    ("window_tokens_per_s", "arm_window_tokens_per_s", "baseline_window_tokens_per_s"),
+    ("observed_concurrency", "arm_observed_concurrency", "baseline_observed_concurrency"),
     ("e2e_s", "arm_e2e_s", "baseline_e2e_s"),
     ("decode_tokens_per_s", "arm_tokens_per_s", "baseline_tokens_per_s"),
     ("completion_tokens", "arm_tokens", "baseline_tokens"),
@@ -33,6 +35,8 @@ _SHOWN = (
     ("plain_step_ms", "", "plain_step_ms"),
     ("memory_bill_bytes", "memory_bill_bytes", ""),
 )
+#: Of these a point with one request at a time has none.
+_OF_SEVERAL = ("window_tokens_per_s", "observed_concurrency")
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def context(
         "total_time": speedup_cell(c.total_time, "#probes"),
         "total_time_definition": METRICS["total_time"].definition,
         "loo": c.leave_one_prompt_out if isinstance(c.leave_one_prompt_out, Withheld) else formats.ratio_range(*c.leave_one_prompt_out),
-        "metrics": [_metric_line(c, *shown) for shown in _SHOWN],
+        "metrics": [_metric_line(c, *shown) for shown in _SHOWN if c.concurrency > 1 or shown[0] not in _OF_SEVERAL],
         "positions": _positions(c),
         "blocks": [BlockLine(b, formats.ratio(math.exp(v)), f"{v:+.4f}".replace("-", "−")) for b, v in sorted(c.block_values.items())],
         "heads": [comparison_table.Head(head, comparison_table.definition(metric)) for head, metric in PROBE_HEADS],

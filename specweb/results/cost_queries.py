@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q, Sum
+from django.db.models import Exists, F, OuterRef, Q, Sum
 from speccore.estimate import TrialCost
 
 from specweb.accounts.models import Team
@@ -26,7 +26,12 @@ def trial_costs(team: Team, target: str) -> dict[UUID, list[TrialCost]]:
         )
         .exclude(trial__job__host=None)
         .values("pk", "started_at", "ended_at", "durations_s", "trial__job__host_id", "trial__arm__mode")
-        .annotate(asked_s=Sum("measurement__probes__e2e_s"), asked=Sum("measurement__probes__point__max_tokens"))
+        .annotate(
+            asked_s=Sum("measurement__probes__e2e_s"),
+            # requests that ran together share their time
+            busy_s=Sum(F("measurement__probes__e2e_s") / F("measurement__probes__point__concurrency")),
+            asked=Sum("measurement__probes__point__max_tokens"),
+        )
         .order_by("-received_at")[:N_TRIALS]
     )
     costs: dict[UUID, list[TrialCost]] = defaultdict(list)
@@ -35,6 +40,6 @@ def trial_costs(team: Team, target: str) -> dict[UUID, list[TrialCost]]:
         if not row["asked"] or not row["asked_s"] or not isinstance(start, int | float):
             continue
         whole = (row["ended_at"] - row["started_at"]).total_seconds()
-        rest = max(0.0, whole - start - row["asked_s"])
+        rest = max(0.0, whole - start - row["busy_s"])
         costs[row["trial__job__host_id"]].append(TrialCost(row["trial__arm__mode"], start, row["asked_s"] / row["asked"], rest))
     return dict(costs)

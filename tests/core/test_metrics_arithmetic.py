@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from speccore.compare import JobFacts, analyse_job
 from speccore.derive import Pooled, cycle_numbers, positions_numbers, speculation_numbers, stream_numbers
 from speccore.measure import equal_work_s, measure_attempt
-from speccore.measurement import ComparisonResult, Counters, Interval, Maybe, ProbeMeasurement, value_of
+from speccore.measurement import ComparisonResult, Counters, Interval, LoadMeasurement, Maybe, ProbeMeasurement, value_of
 from speccore.metrics import METRICS
 from speccore.records import StreamRecord
 from speccore.stats import noise_floor
@@ -286,6 +287,25 @@ def compared(**more: Any) -> ComparisonResult:
     return analyse_job(spec, plan, ran, [], JobFacts()).comparisons[0]
 
 
+def under_load(*, rates: Sequence[float] = (1, 1, 1, 1), observed: Sequence[float] = (2, 2, 2, 2)) -> ComparisonResult:
+    """Four blocks with two requests at once: in each the same speed and requests in flight in both arms."""
+    spec = made.spec_of(points=[{"workload": "count", "concurrency": 2}], engine={"slots": 2}, blocks=4)
+    plan = made.planned(spec)
+
+    def load(block: int) -> LoadMeasurement:
+        return LoadMeasurement(
+            point="count/c2/ctx0/t0",
+            concurrency=2,
+            n_requests=24,
+            window_s=(0, 4),
+            tokens_per_s=made.number(rates[block - 1]),
+            observed_concurrency=made.number(observed[block - 1]),
+        )
+
+    ran = made.attempts(spec, plan, {"off": 1.0, "draft-4": 1.0})
+    return analyse_job(spec, plan, [a.model_copy(update={"loads": [load(a.block)]}) for a in ran], [], JobFacts()).comparisons[0]
+
+
 def test_metric_speedup() -> None:
     speedup = compared().speedup
     assert isinstance(speedup, Interval)
@@ -297,6 +317,16 @@ def test_metric_total_time() -> None:
     assert isinstance(total, Interval)
     # all prompts are equally long here, so the ratio of sums is the same in each block
     assert total.estimate == pytest.approx((2.0 * 2.0 * 2.5) ** (1 / 3))
+
+
+def test_metric_window_tokens_per_s() -> None:
+    # 8 tokens in 4 s of the baseline's first block; 12, 16 and 20 in the others, so 2, 3, 4 and 5 a second
+    rates = [8 / 4, 12 / 4, 16 / 4, 20 / 4]
+    assert close(under_load(rates=rates).arm_window_tokens_per_s, (2 + 3 + 4 + 5) / 4)
+
+
+def test_metric_observed_concurrency() -> None:
+    assert close(under_load(observed=[1.9, 2.0, 1.95, 1.99]).baseline_observed_concurrency, (1.9 + 2.0 + 1.95 + 1.99) / 4)
 
 
 def test_metric_p_holm() -> None:

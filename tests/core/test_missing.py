@@ -244,6 +244,8 @@ SOURCES: dict[str, Removal] = {
     "token_latency_ms_p50": uncounted,
     "token_latency_ms_p95": uncounted,
     "peak_tokens_per_s": uncounted,
+    "window_tokens_per_s": uncounted,
+    "observed_concurrency": no_arrivals,
     "completion_tokens": uncounted,
     "prompt_tokens": no_prompt_count,
     "cache_hit_tokens": no_cache_count,
@@ -282,6 +284,8 @@ SOURCES: dict[str, Removal] = {
 NONE_IF_UNKNOWN = {"healthy_after_s", "p_holm", "noise_floor"}
 #: The baseline has no drafts, but a step of it makes one token whatever is counted.
 OF_THE_ARM_ONLY = {"committed", "decode_steps"}
+#: Of points with several requests at once.
+OF_SEVERAL = {"window_tokens_per_s", "observed_concurrency"}
 
 
 def job(remove: Removal | None) -> tuple[list[AttemptMeasurement], ComparisonResult]:
@@ -304,6 +308,37 @@ def job(remove: Removal | None) -> tuple[list[AttemptMeasurement], ComparisonRes
     return attempts, analyse_job(spec, plan, attempts, [], JobFacts(), workloads=workloads).comparisons[0]
 
 
+def job_together(remove: Removal | None) -> tuple[list[AttemptMeasurement], ComparisonResult]:
+    """Three blocks of the recorded answers, two in flight at a time, each sent when the one before it in its lane has ended."""
+    data = spec_of(**DRAFT).model_dump() | {"blocks": 3}
+    data["points"][0]["concurrency"] = data["engine"]["slots"] = 2
+    spec = ExperimentSpec.model_validate(data)
+    workloads = {"w": made.workload("w", n=24)}
+    plan = plan_job(spec, workloads)
+    attempts = []
+    for trial in plan.trials:
+        files = evidence(LV4 if trial.arm == "draft" else "b10434-off", [0, 1, 2], trial.arm)
+        summary = json.loads(files["attempt.json"]) | {"trial": trial.id, "block": trial.block, "attempt_id": trial.id}
+        files["attempt.json"] = json.dumps(summary).encode()
+        slow_down(files, 30)
+        recorded = [json.loads(line) for line in files["records.jsonl"].decode().splitlines()]
+        free_at, records = [10.0, 10.01], []
+        for i, probe in enumerate(trial.probes):
+            lane, r = i % 2, recorded[i % 3]
+            later = free_at[lane] - r["sent_at_s"]
+            events = [e | {"at_s": e["at_s"] + later, "read_at_s": None} for e in r["events"]]
+            closed_at_s = events[-1]["at_s"]
+            name = {"probe": probe.id, "point": probe.point, "item": probe.item}
+            records.append(r | name | {"sent_at_s": free_at[lane], "closed_at_s": closed_at_s, "events": events})
+            free_at[lane] = closed_at_s
+        files["records.jsonl"] = "".join(json.dumps(r) + "\n" for r in records).encode()
+        files["metrics.jsonl"] = b""
+        if remove:
+            remove(files)
+        attempts.append(measure_attempt(files, spec, workloads))
+    return attempts, analyse_job(spec, plan, attempts, [], JobFacts(), workloads=workloads).comparisons[0]
+
+
 def slow_down(files: Files, times: int) -> None:
     change_records(files, lambda r: [e.update(at_s=r["sent_at_s"] + times * (e["at_s"] - r["sent_at_s"])) for e in r["events"]] and None)
 
@@ -314,7 +349,7 @@ def everywhere(metric: str, attempts: list[AttemptMeasurement], comparison: Comp
     holders: list[Any] = [comparison]
     for a in attempts:
         if metric not in OF_THE_ARM_ONLY or a.arm == "draft":
-            holders += [a, *a.probes, *(p.counters for p in a.probes)]
+            holders += [a, *a.probes, *(p.counters for p in a.probes), *a.loads]
     fields = (metric, f"arm_{alias}", f"baseline_{alias}")
     return [getattr(h, f) for h in holders for f in fields if f in type(h).model_fields]
 
@@ -325,7 +360,7 @@ def test_every_metric_has_its_sources_named_here() -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_metric_without_its_sources_is_withheld(metric: str) -> None:
-    for value in everywhere(metric, *job(SOURCES[metric])):
+    for value in everywhere(metric, *(job_together if metric in OF_SEVERAL else job)(SOURCES[metric])):
         if metric in NONE_IF_UNKNOWN:
             assert value is None
         else:
@@ -335,8 +370,8 @@ def test_a_metric_without_its_sources_is_withheld(metric: str) -> None:
 
 
 def test_with_its_sources_every_metric_is_there() -> None:
-    attempts, comparison = job(None)
+    alone, together = job(None), job_together(None)
     for metric in METRICS.keys() - {"noise_floor"}:  # which comes from earlier jobs
-        found = everywhere(metric, attempts, comparison)
+        found = everywhere(metric, *(together if metric in OF_SEVERAL else alone))
         assert found, metric
         assert any(v is not None and not isinstance(v, Withheld) for v in found), metric

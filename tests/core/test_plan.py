@@ -152,13 +152,72 @@ def test_names_that_are_no_file_names_still_give_distinct_trials() -> None:
 @pytest.mark.parametrize(
     ("point", "message"),
     [
-        ({"workload": "count", "concurrency": 2}, r"concurrency 2 is not offered yet, only 1"),
         ({"workload": "count", "occupied_context": 512}, r"occupied_context 512 is not offered yet, only 0"),
     ],
 )
 def test_what_is_not_offered_yet_is_refused(point: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         planned(spec_of(points=[point], engine={"slots": 2}))
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "probes", "n"), [(1, 2, 2), (2, 2, 24), (4, 2, 24), (6, 2, 24), (7, 2, 28), (16, 2, 64), (4, 40, 40), (1, 40, 40)]
+)
+def test_several_at_once_need_a_queue_that_lasts(concurrency: int, probes: int, n: int) -> None:
+    point = {"workload": "count", "concurrency": concurrency, "probes": probes}
+    plan = planned(spec_of(points=[point], engine={"slots": 16}), count=workload(n=64, n_warmup=16))
+    for trial in plan.trials:
+        assert len(trial.probes) == n
+        assert len({p.item for p in trial.probes}) == n
+        assert len({p.seed for p in trial.probes}) == n
+
+
+def test_requests_one_at_a_time_need_no_more_warm_up_than_asked_for() -> None:
+    points = [*THREE_POINTS, {"workload": "free-text", "concurrency": 2}]
+    plan = planned(spec_of(points=points, engine={"slots": 2}), **{"free-text": workload("free-text", n=60)})
+    for trial in plan.trials:
+        n = Counter(w.point.split("/ctx")[0] for w in trial.warmup)
+        first = trial.points[0].split("/ctx")[0]
+        assert n == Counter({"free-text/c2": 2}) + Counter([first] if first != "free-text/c2" else [])
+    assert {len(t.warmup) for t in planned(spec_of(points=THREE_POINTS)).trials} == {1}
+
+
+def test_warm_up_fills_what_will_run_together() -> None:
+    points = [{"workload": "count"}, {"workload": "count", "concurrency": 4}, {"workload": "free-text", "concurrency": 3}]
+    plan = planned(spec_of(points=points, engine={"slots": 4}, warmup={"requests": 2}), count=workload(n=40, n_warmup=8))
+    for trial in plan.trials:
+        n = Counter(w.point.split("/ctx")[0] for w in trial.warmup)
+        assert (n["count/c4"], n["free-text/c3"]) == (4, 3)
+        assert n["count/c1"] <= 1  # two requests go to the first two points in turn
+        assert len({(w.point.split("/")[0], w.item) for w in trial.warmup}) == len(trial.warmup)
+        assert [w.id for w in trial.warmup] == [f"warmup#{i}" for i in range(1, len(trial.warmup) + 1)]
+    assert len({tuple(t.warmup) for t in plan.trials if t.block == 1}) == 1
+
+
+def test_warm_up_takes_what_a_short_workload_has() -> None:
+    point = {"workload": "count", "concurrency": 6}
+    plan = planned(spec_of(points=[point], engine={"slots": 6}), count=workload(n=30, n_warmup=4))
+    assert all(len(t.warmup) == 4 for t in plan.trials)
+
+
+def test_a_stateful_drafter_meets_each_load_alone() -> None:
+    points = [{"workload": "count", "concurrency": c} for c in (1, 2, 4)]
+    spec = spec_of({"name": "mod", "mode": "ngram-mod"}, points=points, engine={"slots": 4}, blocks=2)
+    plan = planned(spec, count=workload(n=60, n_warmup=8))
+    block = [t for t in plan.trials if t.block == 1]
+    off = next(t for t in block if t.arm == "off")
+    mod = [t for t in block if t.arm == "mod"]
+    assert [p for t in mod for p in t.probes] == off.probes
+    assert {t.points[0]: len(t.warmup) for t in mod} == {"count/c1/ctx0/t0": 1, "count/c2/ctx0/t0": 2, "count/c4/ctx0/t0": 4}
+
+
+def test_prompts_that_do_not_last_for_a_load_are_told_with_the_load() -> None:
+    points = [{"workload": "count"}, {"workload": "count", "concurrency": 8}]
+    with pytest.raises(SpecError) as found:
+        planned(spec_of(points=points, engine={"slots": 8}), count=workload(n=28, n_warmup=8))
+    assert found.value.details["field"] == "points.1.concurrency"
+    assert "'count' has 28 items; 34 probe requests of one trial (32 with 8 at once) need as many" in str(found.value)
+    assert found.value.body().remedy.startswith("Lower the concurrency, split the points into several experiments, or use a workload")
 
 
 @pytest.mark.parametrize(

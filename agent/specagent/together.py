@@ -1,0 +1,78 @@
+"""Timed requests one after another, or several at once: a closed loop that keeps so many in flight until all are asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from types import ModuleType
+
+from speccore.protocol import ProbePlan, WarmupPlan
+from speccore.spec import ExperimentSpec, Point
+
+from .answers import record_of
+from .asking import Closed, Request, Target
+from .load import run_load
+from .probe import Probed, run_probe
+from .ready import LOOPBACK
+
+Plan = ProbePlan | WarmupPlan
+
+
+def batches(spec: ExperimentSpec, plans: Sequence[Plan]) -> list[tuple[Point, list[Plan]]]:
+    """What is asked one after another: single requests, and all requests of a point that has several at once.
+
+    Warm-up goes through the points in turn; those of one load come together, where the first of them stood.
+    """
+    together = {p.key for p in spec.points if p.concurrency > 1}
+    first: dict[str, int] = {}
+    for i, plan in enumerate(plans):
+        first.setdefault(plan.point, i)
+    ordered = sorted(enumerate(plans), key=lambda pair: first[pair[1].point] if pair[1].point in together else pair[0])
+    found: list[tuple[Point, list[Plan]]] = []
+    for key, group in groupby((plan for _, plan in ordered), key=lambda plan: plan.point):
+        own = list(group)
+        found += [(spec.point(key), batch) for batch in ([own] if key in together else [[plan] for plan in own])]
+    return found
+
+
+def run_batch(
+    dialect: ModuleType,
+    port: int,
+    point: Point,
+    asked: Sequence[tuple[Plan, str]],
+    *,
+    t0: float,
+    timeout_s: float,
+    stop: threading.Event,
+    told: Callable[[int], None] = lambda n: None,
+    prefix_cache: bool = False,
+) -> list[Probed]:
+    """Asks each plan its prompt, as many at once as the point says, and records in the order of sending.
+
+    Never raises for what the engine does. Times count from ``t0``. ``told`` hears the number of each request, from 1,
+    before it is sent. Of several at once those are missing that were not sent before a stop, or because the engine hung.
+    """
+    if point.concurrency == 1:
+        probed = []
+        for n, (plan, prompt) in enumerate(asked, 1):
+            told(n)
+            probed.append(run_probe(dialect, port, plan, point, prompt, t0=t0, timeout_s=timeout_s, stop=stop, prefix_cache=prefix_cache))
+        return probed
+    requests = []
+    for plan, prompt in asked:
+        path, body = dialect.request(prompt, point, plan.seed, prefix_cache=prefix_cache)
+        requests.append(Request(body, path, plan.id, plan.point, plan.item, plan.seed, warmup=isinstance(plan, WarmupPlan)))
+
+    def sent() -> Iterator[Request]:
+        last_at = time.monotonic()
+        for n, request in enumerate(requests, 1):
+            if time.monotonic() - last_at > timeout_s:
+                return  # all that are under way have run out of time, and the rest would one after another
+            last_at = time.monotonic()
+            told(n)
+            yield request
+
+    result = run_load(Target(LOOPBACK, port), sent(), Closed(point.concurrency), timeout_s=timeout_s, stop=stop)
+    return [Probed(*record_of(e, dialect, t0=t0), e.end, result.health) for e in result.exchanges]
