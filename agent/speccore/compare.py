@@ -116,12 +116,8 @@ class _Job:
         blocks = pair_blocks(self.results, point.key, baseline.name, arm.name, lengths)
         by_block = throughput.block_values(blocks, point)
         values = list(by_block.values())
-        drift = stats.drift(values, [b.position_difference for b in blocks if b.block in by_block], self.spec.margin)
-        speedup, p = stats.ratio_interval(values), stats.p_value(values)
-        if not values:
-            speedup = throughput.why_no_values(blocks, point) or speedup
-        if isinstance(drift, stats.Drift) and drift.flagged:
-            speedup, p = drift.adjusted, drift.adjusted_p
+        found = stats.speedup(values, [b.position_difference for b in blocks if b.block in by_block], self.spec.margin)
+        no_values = None if values else throughput.why_no_values(blocks, point)
         total_time = stats.ratio_interval([stats.total_value(b.seconds) for b in blocks if b.matched])
         sides = [[*self.results.by_block(a.name, point.key).values()] for a in (baseline, arm)]
         quality = _quality(blocks)
@@ -134,7 +130,7 @@ class _Job:
                 baseline_attempts=sides[0],
                 arm_attempts=sides[1],
                 blocks=blocks,
-                drift=drift,
+                drift=found.drift,
                 quality=quality,
                 failures={f.trial: f.message for f in self._failures_at(point, arm.name, baseline.name)},
             )
@@ -147,7 +143,7 @@ class _Job:
             together=point.concurrency > 1,
             margin=self.spec.margin,
             noise_floor=self.facts.noise_floor,
-            speedup=speedup,
+            speedup=no_values or found.interval,
             total_time=total_time,
             block_values=values,
             checks=[*self.checks, *checks],
@@ -157,7 +153,7 @@ class _Job:
             **self._engagement(arm),
             **self._outage(arm, point, len(values)),
         )
-        return _Draft(arm, blocks, checks, total_time, known, judge(known), p)
+        return _Draft(arm, blocks, checks, total_time, known, judge(known), found.p)
 
     def _judged(self, draft: _Draft, shorter: Sequence[_Draft], point: Point, lengths: Mapping[str, float]) -> _Draft:
         """The verdict again, knowing what arms of the same kind with shorter limits are worth."""
