@@ -12,7 +12,7 @@ from typing import Any
 
 from .keys import pair_key
 from .measurement import AttemptMeasurement, Check, Interval, Number, ProbeMeasurement, Withheld, value_of
-from .pairs import BlockPairs, used_probes
+from .pairs import BlockPairs, late_events, used_probes
 from .spec import is_model_drafter
 from .stats import Drift, PassDifference
 from .verdict import QUALITY_TOLERANCE
@@ -69,7 +69,7 @@ def checks(c: Compared) -> list[Check]:
         counts_agree(probes, {a.trial: a.disagreements for a in attempts}),
         no_cache_hits({ref: value_of(p.cache_hit_tokens) for ref, p in probes.items()}),
         probe_failures(c.blocks),
-        client_lag(sum(a.n_late_events for a in attempts), sum(a.n_events for a in attempts)),
+        client_lag(*late_events(attempts, c.point)),
         output_lengths([m.left for b in c.blocks for m in b.matched], [m.right for b in c.blocks for m in b.matched]),
         drafter_alive(c.mode, c.temperature, used_probes(c.arm_attempts, c.point)),
         host_drift(c.drift),

@@ -163,3 +163,19 @@ def _seconds(probe: ProbeMeasurement | None, reference_tokens: float | None) -> 
 def used_probes(attempts: Sequence[AttemptMeasurement], point: str) -> list[ProbeMeasurement]:
     """The valid, counted probes of a point."""
     return [p for a in attempts for p in a.probes if p.point == point and p.ok and not p.warmup]
+
+
+def late_events(attempts: Sequence[AttemptMeasurement], point: str) -> tuple[int, int]:
+    """(late, all) events of a point, since one with many requests at once asks more of a client than the others of its trial.
+
+    Of attempts whose probes don't tell theirs (measured by an earlier version) all events count.
+    """
+    late = n = 0
+    for attempt in attempts:
+        probes = [p for p in attempt.probes if not p.warmup]
+        own = [p for p in probes if p.point == point]
+        if not attempt.n_events or sum(p.n_queued_events for p in probes) != attempt.n_late_events:
+            late, n = late + attempt.n_late_events, n + attempt.n_events
+        else:
+            late, n = late + sum(p.n_queued_events for p in own), n + sum(p.n_events for p in own)
+    return late, n

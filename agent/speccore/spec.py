@@ -148,7 +148,9 @@ class Point(Person):
     occupied_context: int = Field(default=0, ge=0, le=4_194_304, description="tokens of context before the prompt")
     sampling: Sampling = Sampling()
     max_tokens: int = Field(default=128, ge=2, le=131_072, description="most tokens of an answer")
-    probes: int = Field(default=2, ge=1, le=10_000, description="timed requests in each start of the engine")
+    probes: int = Field(
+        default=2, ge=1, le=10_000, description="timed requests in each start of the engine; with several at once at least 24, and 4 for each"
+    )
 
     @property
     def n_requests(self) -> int:

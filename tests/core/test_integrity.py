@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from speccore import integrity, stats
+from speccore.compare import JobFacts, analyse_job
 from speccore.measurement import Check, Interval, ProbeMeasurement, Withheld
 from speccore.pairs import Results, pair_blocks
-from speccore.protocol import ProbePlan
+from speccore.plan import plan_job
+from speccore.protocol import ProbePlan, TrialPlan
 
 from tests.core.made import DRAFT, attempts, counters, number, planned, probe, spec_of, workload
 
@@ -232,3 +234,35 @@ def test_failed_trials_and_broken_evidence_are_told() -> None:
     broken = integrity.evidence_whole({"b1-off": [], "b2-off": ["samples.jsonl is missing"]})
     assert of(broken) == ("soft", "failed")
     assert "b2-off: samples.jsonl is missing" in broken.sentence
+
+
+def lag_of(*, queued_alone: int, queued_together: int, n_late: int | None = None, n_events: int = 2000) -> dict[str, Check]:
+    """By point: the check of client lag in trials of a point with one request at a time and one with four."""
+    points = [{"workload": "count", "probes": 2}, {"workload": "count", "concurrency": 4}]
+    spec = spec_of(points=points, engine={"slots": 4}, blocks=3)
+    plan = plan_job(spec, {"count": workload(n=60, n_warmup=8)})
+
+    def change(trial: TrialPlan, p: ProbePlan) -> dict[str, Any]:
+        return {"n_events": 64, "n_queued_events": queued_together if "/c4/" in p.point else queued_alone}
+
+    late = 2 * queued_alone + 24 * queued_together if n_late is None else n_late
+    ran = attempts(spec, plan, {"off": 1.0, "draft-4": 2.0}, change=change, n_late_events=late, n_events=n_events)
+    found = analyse_job(spec, plan, ran, [], JobFacts()).comparisons
+    return {c.point: next(k for k in c.checks if k.name == "client lag") for c in found}
+
+
+def test_a_client_that_lags_under_load_was_in_time_for_requests_one_by_one() -> None:
+    found = lag_of(queued_alone=0, queued_together=2)
+    assert (found["count/c1/ctx0/t0"].state, found["count/c4/ctx0/t0"].state) == ("passed", "failed")
+    assert found["count/c4/ctx0/t0"].evidence["n_late"] == 6 * 24 * 2
+    assert found["count/c4/ctx0/t0"].evidence["n_events"] == 6 * 24 * 64
+    assert "0 of 768 events" in found["count/c1/ctx0/t0"].sentence
+
+
+def test_late_events_of_an_earlier_version_count_for_every_point() -> None:
+    found = lag_of(queued_alone=0, queued_together=0, n_late=100)
+    assert {c.state for c in found.values()} == {"failed"}
+
+
+def test_without_the_kernels_stamps_no_point_knows() -> None:
+    assert {c.state for c in lag_of(queued_alone=0, queued_together=0, n_events=0).values()} == {"not checked"}

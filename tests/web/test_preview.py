@@ -10,13 +10,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from speccore.inventory import Device
 from speccore.spec import ExperimentSpec
+from speccore.workloads import builtin
 
 from specweb.dashboard.form_preview import MOST_TRIALS, preview_shown
 from specweb.experiments.models import Experiment, Host
 from specweb.experiments.services.dispatch import dispatch_waiting
 from specweb.experiments.services.hosts import create_host, revoke_host, store_inventory
 from specweb.experiments.services.preview import HostPreview, Preview, preview
-from specweb.experiments.services.submission import submit
+from specweb.experiments.services.submission import seed_workload, submit
 from specweb.results.cost_queries import trial_costs
 from specweb.results.services.reports import create_trials
 from tests.web import sample
@@ -61,6 +62,18 @@ def test_the_order_is_the_plan_that_will_be_run(ready: World) -> None:
     assert [t.number for t in found.order] == [1, 2, 3, 4, 5, 6]
     assert {(t.arm, t.mode) for t in found.order} == {("off", "off"), ("draft-4", "draft")}
     assert (found.n_trials, found.n_requests) == (6, 12)
+
+
+def test_several_at_once_show_their_requests_and_slots(ready: World) -> None:
+    seed_workload(builtin()["count"])
+    points = [{"workload": "count", "concurrency": c, "probes": 2} for c in (1, 4)]
+    found = shown(ready, spec(points=points, engine={"slots": 4, "context": 512}))
+    assert (found.n_trials, found.n_requests) == (6, 6 * (2 + 24))
+    (host,) = found.hosts
+    for command in host.commands:
+        said = " ".join(part.text for part in command.parts)
+        assert "--parallel 4" in said
+        assert "--ctx-size 2048" in said  # which the engine divides among its slots
 
 
 def test_of_thousands_of_trials_the_first_blocks_are_laid_out_and_the_others_counted(ready: World) -> None:
