@@ -93,7 +93,8 @@ _PROMISED_BYTES, _BUFFER_BYTES, _PROMISE_EVERY_BYTES = 1 << 18, 3 << 14, 1 << 12
 _FEW_BYTES = 1 << 13
 #: A batch beyond this is read at once: the reader is behind, and reading event by event would put it further behind.
 _MOST_APART_BYTES = 1 << 16
-_EVENT_END = re.compile(rb"\n\r?\n|\r\r")
+#: The line end after an event is that of its HTTP chunk, and came with it.
+_EVENT_END = re.compile(rb"(?:\n\r?\n|\r\r)(?:\r\n)?")
 
 
 class KernelReceiver:
@@ -142,9 +143,10 @@ class KernelReceiver:
             if promise:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _PROMISED_BYTES)
                 self._since_promise = 0
-            several = n_segments - self._n_segments > 1
+            n_new = n_segments - self._n_segments
+            several = n_new > 1
             if several and (pending <= _FEW_BYTES or looked_at - self._looked_at > EXACT_S):
-                self._read_apart(pending)
+                self._read_apart(pending, n_new)
             else:
                 data, control, _, _ = sock.recvmsg(pending, _CONTROL_BYTES)
                 if not data:
@@ -167,8 +169,9 @@ class KernelReceiver:
     def _info(self) -> bytes:
         return self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
 
-    def _read_apart(self, pending: int) -> None:
-        """Several segments wait: each event is read by itself, so that it comes with its own stamp."""
+    def _read_apart(self, pending: int, n_segments: int) -> None:
+        """Several segments wait: each event is read by itself, so that it comes with its own stamp. As many stamps as
+        segments: none was joined, and events with the same stamp came together."""
         waiting = self._sock.recv(pending, socket.MSG_PEEK)
         if not waiting:  # the end, and a segment that was sent twice
             return
@@ -186,7 +189,8 @@ class KernelReceiver:
                 self._taken += len(data)
                 start = end
         finally:
-            self._keep(pieces, n_joined=1 if is_backlog else 0)
+            all_apart = len({stamp_ns for stamp_ns, _, _ in pieces}) >= n_segments
+            self._keep(pieces, n_joined=1 if is_backlog else 0, all_apart=all_apart)
 
     def _stamp_ns(self, control: list[tuple[int, int, bytes]]) -> int:
         """The stamp of the last byte read, in nanoseconds of the wall clock."""
@@ -197,7 +201,7 @@ class KernelReceiver:
         self._unstamped = True
         return time.time_ns()
 
-    def _keep(self, pieces: list[tuple[int, float, bytes]], *, n_joined: int = 0) -> None:
+    def _keep(self, pieces: list[tuple[int, float, bytes]], *, n_joined: int = 0, all_apart: bool = False) -> None:
         """Stamps go from the wall clock, which may be set, to the monotonic one by comparing the two at each batch.
 
         A piece with the stamp of the next may have come earlier: after the stamp before, and after the last look, when it
@@ -207,7 +211,7 @@ class KernelReceiver:
         after_s = max(self._looked_at, self._came[-1].at_s if self._came else 0.0)
         for i, (stamp_ns, read_at_s, data) in enumerate(pieces):
             at_s = min(max(now - (wall_ns - stamp_ns) * 1e-9, after_s), read_at_s)  # also if the clock was set meanwhile
-            shared = i < n_joined or (i + 1 < len(pieces) and pieces[i + 1][0] == stamp_ns)
+            shared = i < n_joined or (not all_apart and i + 1 < len(pieces) and pieces[i + 1][0] == stamp_ns)
             self._came.append(Segment(at_s, read_at_s, shared and at_s - after_s > EXACT_S, data))
             if not shared:
                 after_s = at_s
