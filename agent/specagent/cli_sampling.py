@@ -210,7 +210,7 @@ def shown(result: RuleResult, drafted: dict[str, int]) -> str:
 
 
 def _table(judged: Judged) -> list[str]:
-    rows = ["  position   kinds   p (Holm)    differs by   at least   found from"]
+    rows = ["  position   kinds   p (Holm)          seen   at least   found from"]
     for p in judged.positions:
         found = f"{p.found_at:10.1%}" if p.found_at is not None else " " * 9 + "–"
         rows.append(f"  {p.position:8}   {p.n_kinds:5}   {p.p_adjusted:8.2g}    {p.total_variation:10.1%}   {p.at_least:8.1%}   {found}")

@@ -29,6 +29,8 @@ ACCUSE_TV = 0.02
 BOUND_CONFIDENCE = 0.95
 POWER = 0.9
 MIN_CONTINUATIONS = 100
+#: Of each test, and more where there are many arms.
+PERMUTATIONS = 9999
 #: The token that stands where an answer has ended before the position.
 END = -1
 
@@ -94,21 +96,26 @@ def sampling_rule(
     arms: Mapping[str, Sequence[Answer]],
     *,
     positions: int = POSITIONS,
-    n_permutations: int = 9999,
+    n_permutations: int | None = None,
     n_power: int = 400,
     seed: int = 1,
 ) -> RuleResult | Withheld:
     """Holds each arm and the control against the baseline. ``n_power`` simulated tests tell what would be found; 0: none told.
 
-    Raises ValueError if a seed was used twice, or prompts differ between samples.
+    Raises ValueError if a seed was used twice, prompts differ between samples, or the permutations are too few to accuse anybody.
     """
+    n_tests = positions * max(1, len(arms))
+    enough = 2 * n_tests / ACCUSE_P  # below it the smallest p there can be is no accusation
+    n_permutations = max(PERMUTATIONS, round(5 * enough)) if n_permutations is None else n_permutations
+    if n_permutations < enough:
+        raise ValueError(f"{n_permutations} permutations can accuse nobody in {n_tests} tests: {enough:.0f} are needed")
     samples = {"baseline": baseline, "control": control, **arms}
     _check_seeds(samples)
     if few := {name: len(s) for name, s in samples.items() if len(s) < MIN_CONTINUATIONS}:
         name, n = min(few.items(), key=lambda pair: pair[1])
         return Withheld(withheld=f"needs {MIN_CONTINUATIONS} continuations, {name} has {n}", reason_code="too_few_continuations")
     rng = np.random.default_rng(seed)
-    level = ACCUSE_P / (positions * max(1, len(arms)))
+    level = ACCUSE_P / n_tests
     tests = {
         name: [_test(baseline, sample, at, n_permutations, level, n_power, rng) for at in range(positions)]
         for name, sample in {"": control, **arms}.items()
@@ -228,17 +235,48 @@ def _tokens(answers: Sequence[Answer], at: int) -> dict[str, Counter[int]]:
 
 def statistic(left: Counts, right: Counts) -> NDArray[np.float64]:
     """Pearson's χ² of homogeneity of two samples, along the last axis."""
+    return _parts(left, right).sum(axis=-1)  # type: ignore[no-any-return]
+
+
+def _parts(left: Counts, right: Counts) -> NDArray[np.float64]:
+    """What each kind adds to χ²."""
     n, m = left.sum(axis=-1, keepdims=True), right.sum(axis=-1, keepdims=True)
-    both = np.maximum(left + right, 1)
-    found: NDArray[np.float64] = (((left * np.sqrt(m / n) - right * np.sqrt(n / m)) ** 2) / both).sum(axis=-1)
+    found: NDArray[np.float64] = (left * np.sqrt(m / n) - right * np.sqrt(n / m)) ** 2 / np.maximum(left + right, 1)
     return found
 
 
 def total_variation(left: Counts, right: Counts) -> NDArray[np.float64]:
     """Half the sum of the absolute differences of shares, along the last axis: 0 for equal shares, 1 where nothing is common."""
-    shares = left / left.sum(axis=-1, keepdims=True) - right / right.sum(axis=-1, keepdims=True)
-    found: NDArray[np.float64] = np.abs(shares).sum(axis=-1) / 2
+    return np.abs(_differences(left, right)).sum(axis=-1) / 2  # type: ignore[no-any-return]
+
+
+def _differences(left: Counts, right: Counts) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = left / left.sum(axis=-1, keepdims=True) - right / right.sum(axis=-1, keepdims=True)
     return found
+
+
+class Measures(NamedTuple):
+    """Of one pair of samples, or of many along the first axis. All kinds together find what is spread, the worst one what is not."""
+
+    all_kinds: NDArray[np.float64]  # χ², summed over prompts
+    one_kind: NDArray[np.float64]  # the largest squared standardised difference of any kind of any prompt
+    variation: NDArray[np.float64]  # total variation, weighed by prompt
+    one_difference: NDArray[np.float64]  # the largest difference of a single share, weighed by prompt: no more than the variation
+
+
+def measured(pairs: Sequence[tuple[Counts, Counts]], weights: NDArray[np.float64]) -> Measures:
+    """``pairs``: counts of both samples for each prompt, along the last axis."""
+    all_kinds, variation = np.zeros(pairs[0][0].shape[:-1]), np.zeros(pairs[0][0].shape[:-1])
+    one_kind, one_difference = all_kinds.copy(), all_kinds.copy()
+    for weight, (left, right) in zip(weights, pairs):
+        parts, differences = _parts(left, right), np.abs(_differences(left, right))
+        both = left + right
+        rest = 1 - both / both.sum(axis=-1, keepdims=True)
+        all_kinds += parts.sum(axis=-1)
+        one_kind = np.maximum(one_kind, np.where(rest > 0, parts / np.maximum(rest, 1e-12), 0).max(axis=-1))
+        variation += weight * differences.sum(axis=-1) / 2
+        one_difference = np.maximum(one_difference, weight * differences.max(axis=-1))
+    return Measures(all_kinds, one_kind, variation, one_difference)
 
 
 def _test(
@@ -247,62 +285,76 @@ def _test(
     found = tables(baseline, arm, at)
     weights = np.asarray([t.left.sum() + t.right.sum() for t in found], dtype=float)
     weights /= weights.sum()
-    seen = sum(float(statistic(t.left, t.right)) for t in found)
-    tv = float(sum(w * total_variation(t.left, t.right) for w, t in zip(weights, found)))
-    null_statistics, null_tvs = shared_out(found, weights, n_permutations, rng)
-    noise = float(np.quantile(null_tvs, BOUND_CONFIDENCE))
-    power = None
-    if n_power:
-        critical = float(np.quantile(null_statistics, 1 - level))
-        power = _found_at(found, weights, critical, noise, n_power, int(rng.integers(1 << 62)))
+    seen = measured([(t.left, t.right) for t in found], weights)
+    null = shared_out(found, weights, n_permutations, rng)
+    beyond = [int((chance >= of - 1e-9).sum()) for of, chance in zip(seen[:2], null[:2])]
+    limits = _Limits(
+        # Two statistics are looked at, and two bounds: each with half of the error that is allowed.
+        critical=(float(np.quantile(null.all_kinds, 1 - level / 2)), float(np.quantile(null.one_kind, 1 - level / 2))),
+        noise=(float(np.quantile(null.variation, _EACH_BOUND)), float(np.quantile(null.one_difference, _EACH_BOUND))),
+    )
     return _Test(
         n_kinds=sum(len(t.left) for t in found),
-        p=float((1 + (null_statistics >= seen - 1e-9).sum()) / (1 + n_permutations)),
-        total_variation=tv,
-        # What is seen is at most the true value and the noise of both samples; the permutations show that noise, and show it
-        # too large rather than too small, since a mixture varies more than its parts.
-        at_least=max(0.0, tv - noise),
-        found_at=power,
+        p=min(1.0, 2 * (1 + min(beyond)) / (1 + n_permutations)),
+        total_variation=float(seen.variation),
+        at_least=float(limits.at_least(seen)),
+        found_at=_found_at(found, weights, limits, n_power, int(rng.integers(1 << 62))) if n_power else None,
     )
 
 
-def shared_out(
-    found: Sequence[Table], weights: NDArray[np.float64], n_permutations: int, rng: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Statistic and total variation, ``n_permutations`` of each, where chance alone says which draw belongs to which arm."""
-    statistics, tvs = [], []
+_EACH_BOUND = 1 - (1 - BOUND_CONFIDENCE) / 2
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What chance alone seldom exceeds."""
+
+    critical: tuple[float, float]
+    noise: tuple[float, float]
+
+    def at_least(self, of: Measures) -> NDArray[np.float64]:
+        """Lower bound of the total variation.
+
+        What is seen is at most the true value and the noise of both samples, of all kinds as of each. The permutations show that
+        noise, and show it too large rather than too small, since a mixture varies more than its parts.
+        """
+        return np.maximum(0.0, np.maximum(of.variation - self.noise[0], of.one_difference - self.noise[1]))
+
+    def accuse(self, of: Measures) -> NDArray[np.bool_]:
+        significant = (of.all_kinds > self.critical[0]) | (of.one_kind > self.critical[1])
+        found: NDArray[np.bool_] = significant & (self.at_least(of) > ACCUSE_TV)
+        return found
+
+
+def shared_out(found: Sequence[Table], weights: NDArray[np.float64], n_permutations: int, rng: np.random.Generator) -> Measures:
+    """The measures, ``n_permutations`` of each, where chance alone says which draw belongs to which arm."""
+    batches = []
     for n in itertools.chain([_BATCH] * (n_permutations // _BATCH), [n_permutations % _BATCH]):
-        if not n:
-            continue
-        batch_statistic, batch_tv = np.zeros(n), np.zeros(n)
-        for weight, table in zip(weights, found):
-            both = table.left + table.right
-            left = rng.multivariate_hypergeometric(both, int(table.left.sum()), size=n, method="marginals")
-            batch_statistic += statistic(left, both - left)
-            batch_tv += weight * total_variation(left, both - left)
-        statistics.append(batch_statistic)
-        tvs.append(batch_tv)
-    return np.concatenate(statistics), np.concatenate(tvs)
+        if n:
+            both = [t.left + t.right for t in found]
+            lefts = [
+                rng.multivariate_hypergeometric(b, int(t.left.sum()), size=n, method="marginals").astype(np.int64)
+                for b, t in zip(both, found)
+            ]
+            batches.append(measured([(left, b - left) for left, b in zip(lefts, both)], weights))
+    return Measures(*(np.concatenate(columns) for columns in zip(*batches)))
 
 
 # --- what would have been found ---
 
 
-def _found_at(found: Sequence[Table], weights: NDArray[np.float64], critical: float, noise: float, n_power: int, seed: int) -> float | None:
+def _found_at(found: Sequence[Table], weights: NDArray[np.float64], limits: _Limits, n_power: int, seed: int) -> float | None:
     """The smallest shift of probability, as total variation, that an accusation follows in nine of ten simulated tests."""
     shapes = [t.left / t.left.sum() for t in found]
     most = float(sum(w * max(p.max(), 1 - p.max()) for w, p in zip(weights, shapes)))
 
     def is_found(shift: float) -> bool:
         rng = np.random.default_rng(seed)  # the same chance for each shift, so that more shift is never found less
-        statistics, tvs = np.zeros(n_power), np.zeros(n_power)
-        for weight, table, p in zip(weights, found, shapes):
+        pairs = []
+        for table, p in zip(found, shapes):
             left = rng.multinomial(int(table.left.sum()), p, size=n_power)
-            right = rng.multinomial(int(table.right.sum()), shifted(p, shift), size=n_power)
-            statistics += statistic(left, right)
-            tvs += weight * total_variation(left, right)
-        hits = (statistics > critical) & (tvs - noise > ACCUSE_TV)
-        return bool(hits.mean() >= POWER)
+            pairs.append((left, rng.multinomial(int(table.right.sum()), shifted(p, shift), size=n_power)))
+        return bool(limits.accuse(measured(pairs, weights)).mean() >= POWER)
 
     low, high = 0.0, most
     if not is_found(high):

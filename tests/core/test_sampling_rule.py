@@ -17,6 +17,7 @@ from speccore.sampling_rule import (
     Answer,
     RuleResult,
     Table,
+    measured,
     sampling_rule,
     seeds,
     shared_out,
@@ -65,8 +66,18 @@ class TestArithmetic:
                 beyond += n if float(statistic(row, both - row)) >= seen - 1e-9 else 0
         exact = beyond / ways
         assert 0.01 < exact < 0.2
-        statistics, _ = shared_out([Table(left, right)], np.array([1.0]), 40_000, np.random.default_rng(3))
-        assert (statistics >= seen - 1e-9).mean() == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 40_000) ** 0.5)
+        chance = shared_out([Table(left, right)], np.array([1.0]), 40_000, np.random.default_rng(3))
+        assert (chance.all_kinds >= seen - 1e-9).mean() == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 40_000) ** 0.5)
+
+    def test_the_worst_kind_by_hand(self) -> None:
+        """Two kinds: χ² of the table is the squared standardised difference of either."""
+        left, right = np.array([30, 70]), np.array([45, 55])
+        found = measured([(left, right), (np.array([50, 50]), np.array([50, 50]))], np.array([0.5, 0.5]))
+        assert found.one_kind == pytest.approx(chi2_contingency(np.array([left, right]), correction=False).statistic)
+        assert found.all_kinds == pytest.approx(float(found.one_kind))
+        assert (found.variation, found.one_difference) == (pytest.approx(0.075), pytest.approx(0.075))
+        alike = measured([(np.array([9, 0]), np.array([9, 0]))], np.array([1.0]))
+        assert [float(m) for m in alike] == [0, 0, 0, 0]
 
     @pytest.mark.parametrize(("top", "others"), [(0.4, 0.6), (0.9, 0.1)])
     def test_a_shift_is_as_large_as_it_says(self, top: float, others: float) -> None:
@@ -145,7 +156,7 @@ class TestAccusation:
         outcomes = []
         for _ in range(100):
             samples = [drawn(rng, 400, first, FLAT) for first in (0, 400, 800)]
-            result = judged(sampling_rule(samples[0], samples[1], {"on": samples[2]}, n_permutations=499, n_power=0))
+            result = judged(sampling_rule(samples[0], samples[1], {"on": samples[2]}, n_permutations=999, n_power=0))
             outcomes.append(result.arms[0].outcome)
         assert outcomes.count("accused") <= 3
         assert outcomes.count("control failed") <= 5
@@ -211,9 +222,20 @@ class TestWhatIsAsked:
         assert isinstance(result, Withheld)
         assert result.withheld == "needs 100 continuations, control has 99"
 
+    def test_many_arms_take_more_permutations(self) -> None:
+        """Of 20 arms the guilty one is still found; too few permutations could accuse nobody."""
+        rng = np.random.default_rng(12)
+        samples = [drawn(rng, 200, 200 * k, [[0.2, 0.6, 0.15, 0.05]] if k == 7 else FLAT[:1]) for k in range(22)]
+        arms = {f"arm {k}": samples[k] for k in range(2, 22)}
+        result = judged(sampling_rule(samples[0], samples[1], arms, positions=1, n_power=0))
+        assert result.n_permutations == 20_000
+        assert [a.arm for a in result.arms if a.outcome == "accused"] == ["arm 7"]
+        with pytest.raises(ValueError, match="3999 permutations can accuse nobody in 20 tests: 4000 are needed"):
+            sampling_rule(samples[0], samples[1], arms, positions=1, n_permutations=3999)
+
     def test_the_result_is_the_same_again_and_can_be_written_as_json(self) -> None:
         rng = np.random.default_rng(11)
         samples = [drawn(rng, 200, first, FLAT, prompts=2) for first in (0, 200, 400)]
-        results = [sampling_rule(samples[0], samples[1], {"on": samples[2]}, n_permutations=500) for _ in range(2)]
+        results = [sampling_rule(samples[0], samples[1], {"on": samples[2]}, n_permutations=999) for _ in range(2)]
         assert results[0] == results[1]
         assert json.loads(json.dumps(dataclasses.asdict(judged(results[0])), allow_nan=False))["arms"][0]["n"] == 200
