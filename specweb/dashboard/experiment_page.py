@@ -31,6 +31,7 @@ def held_fixed(spec: ExperimentSpec, job: Job, alias: str, inventory: HostInvent
         facts.append(
             Fact("runtime", f"{r.engine} {r.version}" + (f" · {r.backend}" if r.backend else ""), formats.short_hash(r.manifest_hash))
         )
+    together = ", and what fills several at once" if any(p.concurrency > 1 for p in spec.points) else ""
     kv = f", KV {e.kv_type_k or 'default'} / {e.kv_type_v or 'default'}" if e.kv_type_k or e.kv_type_v else ""
     facts += [
         Fact("context", f"{e.context:,} tokens per slot{kv}"),
@@ -38,7 +39,7 @@ def held_fixed(spec: ExperimentSpec, job: Job, alias: str, inventory: HostInvent
         Fact("threads", str(e.threads) if e.threads else "the host's default"),
         Fact("prefix cache", "on" if e.prefix_cache else "off"),
         *(Fact(flag, "", " ".join(map(str, v)) if isinstance(v, list) else str(v)) for flag, v in e.extra.items()),
-        Fact("warm-up", f"{spec.warmup.requests} {'request' if spec.warmup.requests == 1 else 'requests'} a trial, not counted"),
+        Fact("warm-up", f"{spec.warmup.requests} {'request' if spec.warmup.requests == 1 else 'requests'} a trial{together}, not counted"),
         Fact("stop", "EOS or " + " / ".join(sorted({f"{p.max_tokens:,}" for p in spec.points})) + " tokens"),
         Fact("seed", f"{spec.seed}; equal in all arms of a block"),
         Fact("margin", f"{100 * spec.margin:g} %"),

