@@ -75,7 +75,7 @@ def _run(args: argparse.Namespace) -> int:
     config = load_config(args.config or find_config())
     workloads = builtin()
     host = take_inventory(config, FileCache(config.state_dir / "files.json", HashProgress(quiet=args.quiet)))
-    for problem in host.inventory.problems if not args.quiet else []:
+    for problem in [*host.inventory.problems, *(local.doubts(spec, host.inventory) if spec else [])] if not args.quiet else []:
         note(problem)
     out = args.resume or args.out or Path(f"specweb-run-{datetime.now().astimezone():%Y%m%d-%H%M%S}")
     if not args.resume and (out / JOB).exists():

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 from speccore import budget, compare, engines, measure, plan, preflight, selfrun
 from speccore.canonical import sha256_of
-from speccore.errors import ErrorBody, SpecError, UnknownModel
+from speccore.errors import ErrorBody, SpecError, SpecWebError, UnknownModel
 from speccore.inventory import HostInventory, ModelInfo
 from speccore.measurement import AttemptMeasurement, JobAnalysis
 from speccore.protocol import AttemptReport, Finished, JobOffer, Running, TrialPlan
@@ -104,6 +104,19 @@ def make_offer(spec: ExperimentSpec, host: Host, workloads: Mapping[str, Workloa
         lines = [f"  arm {arm!r}: {r.message}" + (f" {r.remedy}" if r.remedy else "") for arm, refused in refusals.items() for r in refused]
         raise SpecError("\n".join(["this host can't run the experiment:", *lines]), remedy="")
     return offer
+
+
+def doubts(spec: ExperimentSpec, inventory: HostInventory) -> list[str]:
+    """What a colleague would say of the pairs of models before they are started; of what is missing here nothing."""
+    models = {name: m for m in inventory.models for name in (m.alias, m.manifest_hash)}
+    target = models.get(spec.target.model)
+    try:
+        runtime = chosen_runtime(spec, inventory.runtimes)
+    except SpecWebError:
+        return []
+    pairs = [(arm, models[arm.draft_model]) for arm in spec.arms if arm.draft_model in models]
+    found = [preflight.warning(target, draft, arm.mode, runtime) for arm, draft in pairs] if target else []
+    return list(dict.fromkeys(words for words in found if words))
 
 
 def refusals_by_arm(spec: ExperimentSpec, host: Host, runtime_hash: str) -> dict[str, list[ErrorBody]]:

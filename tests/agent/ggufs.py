@@ -19,8 +19,8 @@ def make_headless(path: Path) -> Path:
     return path
 
 
-def make_draft_of_another_vocabulary(source: Path, target: Path) -> None:
-    """The same weights under a vocabulary whose special ids are others: the engine must refuse it as a draft."""
+def make_draft_of_another_vocabulary(source: Path, target: Path, *, merges_only: bool = False) -> None:
+    """The same weights under a vocabulary with other tokens: the engine must refuse it as a draft. ``merges_only``: it won't."""
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(target, "llama")
     for field in reader.fields.values():
@@ -28,10 +28,10 @@ def make_draft_of_another_vocabulary(source: Path, target: Path) -> None:
             continue
         kind = field.types[0]
         value = field.contents()
-        if field.name == "tokenizer.ggml.tokens":
+        if field.name == "tokenizer.ggml.tokens" and not merges_only:
             value = [f"x{i}" if i > 300 else token for i, token in enumerate(value)]
         if field.name == "tokenizer.ggml.merges":
-            value = value[:1]
+            value = value[:-1] if merges_only else value[:1]
         writer.add_key_value(field.name, value, kind, sub_type=field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from specagent.config import Config, ModelEntry
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
@@ -13,6 +15,7 @@ from speccore.errors import SpecError
 from speccore.preflight import compare_pair
 
 from tests.agent.ggufs import make_draft_of_another_vocabulary, make_headless
+from tests.agent.test_cli import SMALL, call
 
 
 @pytest.fixture
@@ -45,6 +48,18 @@ def test_a_helper_of_another_vocabulary_is_refused_by_name(host_with: Callable, 
     arms = [{"name": "off", "mode": "off"}, {"name": "alien", "mode": "draft", "draft_model": "other", "draft_limit": 3}]
     with pytest.raises(SpecError, match="arm 'alien': other can't draft for target: its vocabulary has other tokens"):
         job(spec_with(arms=arms), host)
+
+
+def test_a_helper_that_only_cuts_text_otherwise_runs_with_a_note(config: Config, tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    make_draft_of_another_vocabulary(Path(config.models[1].path), other, merges_only=True)
+    both = config.model_copy(update={"models": [*config.models, ModelEntry(alias="other", path=other)]})
+    (tmp_path / "agent.yaml").write_text(yaml.safe_dump(json.loads(both.model_dump_json(exclude_none=True))))
+    arms = [SMALL["arms"][0], {"name": "doubtful", "mode": "draft", "draft_model": "other", "draft_limit": 3}]
+    (tmp_path / "experiment.yaml").write_text(yaml.safe_dump(SMALL | {"arms": arms, "blocks": 1}))
+    ran = call("run", tmp_path / "experiment.yaml", "--config", tmp_path / "agent.yaml", "--out", tmp_path / "out")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("note: other and target differ in merges: the pair starts, and the helper may only guess worse") == 1
 
 
 def test_a_file_without_a_vocabulary_is_not_spoken_for(host_with: Callable, tmp_path: Path) -> None:
