@@ -274,8 +274,8 @@ class ComparisonResult(Peer):
     baseline_token_latency_ms: Maybe = DEFINED_LATER
     arm_token_latency_ms_p95: Maybe = DEFINED_LATER
     baseline_token_latency_ms_p95: Maybe = DEFINED_LATER
-    arm_window_tokens_per_s: Maybe = DEFINED_LATER  # of all requests together, where several ran at once
-    baseline_window_tokens_per_s: Maybe = DEFINED_LATER
+    arm_loaded_tokens_per_s: Maybe = DEFINED_LATER  # of all requests together, where several ran at once
+    baseline_loaded_tokens_per_s: Maybe = DEFINED_LATER
     arm_observed_concurrency: Maybe = DEFINED_LATER
     baseline_observed_concurrency: Maybe = DEFINED_LATER
     arm_peak_tokens_per_s: Maybe = DEFINED_LATER

@@ -42,7 +42,7 @@ _ALL = (
         "value is the mean over matched prompts of ln(baseline ÷ arm) in equal-work seconds; with several requests at once it is "
         "ln(arm ÷ baseline) in tokens per second of all of them. The 95 % interval is a t interval over blocks.",
         "{:.2f}",
-        "equal_work_s of matched probes, or window_tokens_per_s",
+        "equal_work_s of matched probes, or loaded_tokens_per_s",
     ),
     Metric(
         "total_time",
@@ -100,7 +100,7 @@ _ALL = (
         "the stream's arrivals and token ids",
     ),
     Metric(
-        "window_tokens_per_s",
+        "loaded_tokens_per_s",
         1,
         "speed of all requests",
         "tokens/s",

@@ -103,7 +103,7 @@ class TextRecord(Peer):
 
 
 class MetricsSnapshot(Peer):
-    """The engine's /metrics as text. ``when`` is before or after; ``probe`` is empty for the whole trial."""
+    """The engine's /metrics as text. ``when`` is before or after; ``probe`` is empty around requests that ran together."""
 
     model_config = _FINITE
 

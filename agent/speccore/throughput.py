@@ -12,9 +12,8 @@ from .integrity import failed, not_checked, passed
 from .measurement import AttemptMeasurement, Check, LoadMeasurement, Maybe, Number, Withheld
 from .pairs import BlockPairs, used_probes
 from .spec import Point
+from .survey import LEAST_OBSERVED
 
-#: Of the concurrency asked for, the share that must have been in flight.
-LEAST_OBSERVED = 0.95
 #: Share of task checks that answers may lose when several are made at once.
 CHECKS_TOLERANCE = 0.02
 
@@ -68,11 +67,11 @@ def side_numbers(blocks: Sequence[BlockPairs], point: Point, arm: str, baseline:
     """Tokens per second of all requests together and requests in flight, means over blocks, by field of ``ComparisonResult``."""
     if point.concurrency == 1:
         alone = Withheld(withheld="one request at a time", reason_code="alone")
-        names = ("window_tokens_per_s", "observed_concurrency")
+        names = ("loaded_tokens_per_s", "observed_concurrency")
         return {f"{side}_{name}": alone for side in ("arm", "baseline") for name in names}
     found: dict[str, Maybe] = {}
     for prefix, name, attempts in (("arm", arm, [b.right for b in blocks]), ("baseline", baseline, [b.left for b in blocks])):
-        found[f"{prefix}_window_tokens_per_s"] = _mean({a.block: tokens_per_s(a, point.key) for a in attempts}, name, point.key, "tokens")
+        found[f"{prefix}_loaded_tokens_per_s"] = _mean({a.block: tokens_per_s(a, point.key) for a in attempts}, name, point.key, "tokens")
         seen = {a.block: load.observed_concurrency for a in attempts if (load := load_at(a, point.key))}
         found[f"{prefix}_observed_concurrency"] = _mean(seen, name, point.key, "requests in flight")
     return found

@@ -21,7 +21,7 @@ from .sources import measured_cell
 #: Metrics of the page in order: metric id, attribute of the arm, of the baseline.
 _SHOWN = (
     ("equal_work_s", "arm_equal_work_s", "baseline_equal_work_s"),
-    ("window_tokens_per_s", "arm_window_tokens_per_s", "baseline_window_tokens_per_s"),
+    ("loaded_tokens_per_s", "arm_loaded_tokens_per_s", "baseline_loaded_tokens_per_s"),
     ("observed_concurrency", "arm_observed_concurrency", "baseline_observed_concurrency"),
     ("e2e_s", "arm_e2e_s", "baseline_e2e_s"),
     ("decode_tokens_per_s", "arm_tokens_per_s", "baseline_tokens_per_s"),
@@ -36,7 +36,7 @@ _SHOWN = (
     ("memory_bill_bytes", "memory_bill_bytes", ""),
 )
 #: Of these a point with one request at a time has none.
-_OF_SEVERAL = ("window_tokens_per_s", "observed_concurrency")
+_OF_SEVERAL = ("loaded_tokens_per_s", "observed_concurrency")
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,20 @@ from pathlib import Path
 import psutil
 import pytest
 from specagent import evidence
+from specagent.load import Closed, records_of
 from specagent.together import batches
 from speccore import measure, records
+from speccore.engines import openai_stream
 from speccore.measurement import value_of
 from speccore.plan import plan_job
 from speccore.protocol import Running
 from speccore.spec import ExperimentSpec
+from speccore.window import load_of
 from speccore.workload import Item, Workload
 
 from tests.agent.conftest import make_spec
+from tests.agent.loads import answer, requests, run
+from tests.replay import ReplayServer
 
 ALONE = {"workload": "numbers", "max_tokens": 24, "probes": 2}
 FOUR = {"workload": "numbers", "max_tokens": 24, "concurrency": 4}
@@ -130,6 +135,21 @@ def test_the_load_is_measured_and_adds_up(job: Callable) -> None:
         if report.trial.endswith("draft-3"):
             assert m.engaged
             assert all(value_of(p.counters.drafted) for p in probes)
+
+
+@pytest.mark.parametrize(("concurrency", "tokens"), [(2, 10), (4, 10), (8, 20)])
+def test_a_server_of_known_speed_is_measured_as_such(concurrency: int, tokens: int) -> None:
+    """Every answer takes 400 ms from its request, so each of the lanes brings its tokens in that time, over and over."""
+    with ReplayServer(answer(400, tokens)) as server:
+        result = run(server, requests(6 * concurrency), Closed(concurrency))
+    streams = [record.model_copy(update={"point": KEY}) for record, _ in records_of(result, openai_stream)]
+    load = load_of(KEY, concurrency, list(enumerate(streams, 1)))
+    rate, observed, scripted = value_of(load.tokens_per_s), value_of(load.observed_concurrency), concurrency * tokens / 0.4
+    assert rate is not None
+    assert observed is not None
+    # A busy machine takes longer, and some time goes by between an answer's end and the next request; never is it faster.
+    assert 0.7 * scripted < rate < 1.1 * scripted
+    assert 0.9 * concurrency < observed <= concurrency
 
 
 def test_people_see_how_far_the_load_is(job: Callable) -> None:

@@ -319,10 +319,10 @@ def test_metric_total_time() -> None:
     assert total.estimate == pytest.approx((2.0 * 2.0 * 2.5) ** (1 / 3))
 
 
-def test_metric_window_tokens_per_s() -> None:
+def test_metric_loaded_tokens_per_s() -> None:
     # 8 tokens in 4 s of the baseline's first block; 12, 16 and 20 in the others, so 2, 3, 4 and 5 a second
     rates = [8 / 4, 12 / 4, 16 / 4, 20 / 4]
-    assert close(under_load(rates=rates).arm_window_tokens_per_s, (2 + 3 + 4 + 5) / 4)
+    assert close(under_load(rates=rates).arm_loaded_tokens_per_s, (2 + 3 + 4 + 5) / 4)
 
 
 def test_metric_observed_concurrency() -> None:

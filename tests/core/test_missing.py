@@ -244,7 +244,7 @@ SOURCES: dict[str, Removal] = {
     "token_latency_ms_p50": uncounted,
     "token_latency_ms_p95": uncounted,
     "peak_tokens_per_s": uncounted,
-    "window_tokens_per_s": uncounted,
+    "loaded_tokens_per_s": uncounted,
     "observed_concurrency": no_arrivals,
     "completion_tokens": uncounted,
     "prompt_tokens": no_prompt_count,
@@ -285,7 +285,7 @@ NONE_IF_UNKNOWN = {"healthy_after_s", "p_holm", "noise_floor"}
 #: The baseline has no drafts, but a step of it makes one token whatever is counted.
 OF_THE_ARM_ONLY = {"committed", "decode_steps"}
 #: Of points with several requests at once.
-OF_SEVERAL = {"window_tokens_per_s", "observed_concurrency"}
+OF_SEVERAL = {"loaded_tokens_per_s", "observed_concurrency"}
 
 
 def job(remove: Removal | None) -> tuple[list[AttemptMeasurement], ComparisonResult]:

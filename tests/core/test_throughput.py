@@ -67,7 +67,7 @@ def test_the_block_value_is_the_ratio_of_tokens_per_second() -> None:
     assert value_of(c.arm_equal_work_s) == value_of(c.baseline_equal_work_s)
     assert isinstance(c.total_time, Interval)
     assert c.total_time.estimate == pytest.approx(1.0)
-    assert (value_of(c.arm_window_tokens_per_s), value_of(c.baseline_window_tokens_per_s)) == (200.0, 100.0)
+    assert (value_of(c.arm_loaded_tokens_per_s), value_of(c.baseline_loaded_tokens_per_s)) == (200.0, 100.0)
     assert value_of(c.arm_observed_concurrency) == 3.98
     assert isinstance(c.leave_one_prompt_out, Withheld)
     assert c.verdict.word == "keep"
@@ -99,7 +99,7 @@ def test_a_block_without_a_window_has_no_value() -> None:
     assert isinstance(none.speedup, Withheld)
     assert none.speedup.withheld == "b1-draft-4: never were 4 requests decoding at once, 2 at most"
     assert (none.verdict.word, none.verdict.sentence) == ("inconclusive", none.speedup.withheld)
-    assert isinstance(none.arm_window_tokens_per_s, Withheld)
+    assert isinstance(none.arm_loaded_tokens_per_s, Withheld)
 
 
 def test_an_attempt_measured_before_there_were_windows_says_so() -> None:
@@ -142,7 +142,7 @@ def test_one_at_a_time_has_none_of_it() -> None:
     c = analyse_job(spec, plan, attempts(spec, plan, {"off": 1.0, "draft-4": 2.0}), [], JobFacts()).comparisons[0]
     assert check(c, "observed concurrency") is None
     assert check(c, "answers right under load") is None
-    assert isinstance(c.arm_window_tokens_per_s, Withheld)
+    assert isinstance(c.arm_loaded_tokens_per_s, Withheld)
 
 
 def passing(share_together: float, share_alone: float) -> list[AttemptMeasurement]:
