@@ -44,13 +44,17 @@ def command_differences(spec: ExperimentSpec, commands: Mapping[str, Sequence[st
     return result
 
 
-def _units(argv: Iterable[str]) -> list[str]:
+def units(argv: Iterable[str]) -> list[list[str]]:
     """A command cut before each flag, so that a flag stays with its values."""
-    units: list[list[str]] = []
+    found: list[list[str]] = []
     for i, word in enumerate(argv):
-        quoted = word if word.startswith("{") and word.endswith("}") else shlex.quote(word)
-        if i < 2 or word.startswith("-") or not units:
-            units.append([quoted])
+        if i < 2 or word.startswith("-") or not found:
+            found.append([word])
         else:
-            units[-1].append(quoted)
-    return [" ".join(u) for u in units]
+            found[-1].append(word)
+    return found
+
+
+def _units(argv: Iterable[str]) -> list[str]:
+    """The same, quoted for a shell; what stands for a binding is not."""
+    return [" ".join(w if w.startswith("{") and w.endswith("}") else shlex.quote(w) for w in unit) for unit in units(argv)]

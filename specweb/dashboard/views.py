@@ -20,7 +20,7 @@ from specweb.accounts.services import may_submit
 from specweb.experiments.models import Experiment, Job
 from specweb.results import page_queries
 
-from . import charts, comparison_table, experiment_page, integrity_panel, job_progress, live_views, numbers_page, strips
+from . import charts, comparison_table, experiment_page, integrity_panel, job_progress, live_views, numbers_page, strips, take_home
 
 
 def missing(request: HttpRequest) -> HttpResponse:
@@ -62,6 +62,7 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
     is_member = page_queries.is_member(request.user, found)
     allowed = is_member and may_submit(request.user, found.team)
     analysis = _answers(job, spec, titles)
+    env = page_queries.engine_environment(job) if is_member and analysis["analysis"] else {}
     live = live_views.progress_context(job, spec, titles, timezone.now(), for_team=is_member, answered=analysis["analysis"] is not None)
     context: dict[str, Any] = {
         "experiment": found,
@@ -72,6 +73,7 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
         "controls": job_progress.controls_of(job, jobs, allowed=allowed, base=base),
         "facts": experiment_page.held_fixed(spec, job, alias, inventory),
         "commands": command_differences(spec, job.commands),
+        "take": take_home.take_home(spec, job, analysis.get("strips", []), inventory, env, for_team=is_member),
         "evidence": page_queries.evidence_totals(job),
         "is_member": is_member,
     }

@@ -9,10 +9,12 @@ from uuid import UUID
 from django.db.models import Avg, Count, F, Prefetch, Sum
 from speccore.inventory import HostInventory as Inventory
 from speccore.measurement import AttemptMeasurement, JobAnalysis
+from speccore.records import LAUNCH, Launch
 
 from specweb.experiments.models import Experiment, HostModel, Job, Point, Viewer
 from specweb.experiments.text import storable
 
+from . import trial_evidence
 from .models import Analysis, Attempt, EvidenceFile, Probe, Trial
 
 
@@ -198,6 +200,13 @@ def measurements_of(job: Job, arms: Sequence[str]) -> list[tuple[Attempt, Attemp
         .order_by("trial__index")
     )
     return [(a, a.measurement.parsed) for a in attempts if a.measurement is not None]
+
+
+def engine_environment(job: Job) -> dict[str, str]:
+    """What was set for the engine in the newest accepted attempt of a job, equal in all arms (1 statement, 1 small file)."""
+    files = EvidenceFile.objects.filter(attempt__trial__job=job, attempt__accepted=True, name=LAUNCH).select_related("blob")
+    launch = trial_evidence.document(list(files.order_by("-attempt__received_at")[:1]), LAUNCH, Launch)
+    return launch.env if launch else {}
 
 
 def is_member(user: Viewer, experiment: Experiment) -> bool:

@@ -76,6 +76,18 @@ OWNED_FLAGS: frozenset[str] = frozenset(
     --embedding --embeddings --rerank --reranking --sleep-idle-seconds --lookup-cache-static --lookup-cache-dynamic
     """.split()  # noqa: SIM905 - a hundred names read better as a table
 )
+#: Flags that SpecWeb sets for the sake of measuring, by any name that a build has for them: what whoever runs the same engine
+#: for other ends may leave out or change, and what it was for. All other flags are part of what was measured.
+MEASURING_FLAGS: dict[str, str] = {
+    "--host": "yours to choose: where it listens",
+    "--port": "yours to choose: while measured, each start drew a free one",
+    "--no-cache-prompt": "so that no answer profits from an earlier prompt; without it prompts are reused",
+    "--cache-ram": "the same: no memory for earlier prompts",
+    "--metrics": "counters to read around each request",
+    **dict.fromkeys(("--log-verbosity", "--verbosity"), "a log that tells buffers and drafts"),
+    **dict.fromkeys(("--no-webui", "--no-ui"), "no web page"),
+    "--offline": "no downloads",
+}
 #: What a host allows unless its owner says otherwise: where weights and KV lie, and how the CPU is used.
 DEFAULT_ALLOWED_FLAGS: tuple[str, ...] = (
     "--cpu-moe",
