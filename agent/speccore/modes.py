@@ -27,5 +27,8 @@ STATEFUL_MODES = frozenset({"ngram-mod", "ngram-cache", "suffix"})
 
 
 def is_model_drafter(mode: str) -> bool:
-    """Whether a model proposes the tokens (it must then draft something, or speculation is not engaged)."""
-    return MODES[mode] == "model"
+    """Whether a model proposes the tokens (it must then draft something, or speculation is not engaged).
+
+    False for a mode of another release, of which nothing is known.
+    """
+    return MODES.get(mode) == "model"

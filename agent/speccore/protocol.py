@@ -8,11 +8,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainValidator
 
 from .errors import ErrorBody
 from .inventory import HostInventory, Peer
-from .spec import ExperimentSpec
+from .spec import ExperimentSpec, read_stored_spec
 
 PROTOCOL = 1
 
@@ -24,6 +24,8 @@ def _in_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+#: The service has accepted it, perhaps of another release: an agent runs it or says why it can't.
+AcceptedSpec = Annotated[ExperimentSpec, PlainValidator(read_stored_spec)]
 Moment = Annotated[datetime, AfterValidator(_in_utc)]
 
 EvidenceKind = Literal["log", "launch", "manifest", "records", "texts", "metrics", "samples", "attempt"]
@@ -87,7 +89,7 @@ class JobOffer(Peer):
     experiment_id: str
     lease: int  # n-th lease of this job
     lease_token: str
-    spec: ExperimentSpec
+    spec: AcceptedSpec
     plan: JobPlan
     runtime_hash: str
     target_hash: str

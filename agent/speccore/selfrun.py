@@ -104,6 +104,8 @@ def read_run(upload: RunUpload) -> SelfRun:
     _refuse(_changed_documents(upload))
     problems: list[str] = []
     offer = _decoded(JobOffer, upload.job, JOB, problems)
+    if offer is not None:  # what comes anew must hold the rules of today, other than what is stored
+        _decoded(ExperimentSpec, upload.job["spec"], f"{JOB}: spec", problems)
     inventory = _decoded(HostInventory, upload.inventory, INVENTORY, problems)
     workloads = {
         name: w for name, raw in upload.workloads.items() if (w := _decoded(Workload, raw, f"{WORKLOADS}: {name}", problems)) is not None

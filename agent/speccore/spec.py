@@ -17,6 +17,8 @@ from .modes import MODES as MODES
 from .modes import MODES_WITH_DRAFT_MODEL as MODES_WITH_DRAFT_MODEL
 from .modes import STATEFUL_MODES as STATEFUL_MODES
 from .modes import is_model_drafter as is_model_drafter
+from .person import STORED, is_stored
+from .person import Person as Person
 from .spec_rules import Fault, arm_faults, extra_faults, faults_between, idle_model, whole_faults, yaml_word
 from .spec_words import NAME_PATTERN, PLAIN_PATTERN, TEXT_PATTERN, TYPE_PATTERN, given_in_words, nearest, shown, words_of
 
@@ -41,20 +43,6 @@ def _stripped(value: Any) -> Any:
 def _raise_first(faults: Iterator[Fault]) -> None:
     for field, words in faults:
         raise PydanticCustomError(BETWEEN, "{words}", {"words": f"{field}: {words}" if field else words})
-
-
-class Person(BaseModel):
-    """Base of what people write: unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """``draft_limit: yes`` is a slip and not a one."""
-        if isinstance(value, bool) and cls.model_fields[info.field_name or ""].annotation in (int, float, int | None, float | None):
-            raise ValueError("a number is due, not yes or no")
-        return value
 
 
 class Target(Person):
@@ -95,8 +83,9 @@ class EngineSettings(Person):
 
     @field_validator("extra", mode="before")
     @classmethod
-    def _flags(cls, extra: Any) -> Any:
-        _raise_first(extra_faults(extra))
+    def _flags(cls, extra: Any, info: ValidationInfo) -> Any:
+        if not is_stored(info):
+            _raise_first(extra_faults(extra))
         return extra
 
 
@@ -118,14 +107,15 @@ class Arm(Person):
 
     @field_validator("mode")
     @classmethod
-    def _known(cls, mode: str) -> str:
-        if mode not in MODES:
+    def _known(cls, mode: str, info: ValidationInfo) -> str:
+        if mode not in MODES and not is_stored(info):
             raise ValueError(f"unknown speculation mode {shown(mode)}{nearest(mode[:80], MODES)}; known: {', '.join(MODES)}")
         return mode
 
     @model_validator(mode="after")
-    def _fitting(self) -> Arm:
-        _raise_first(arm_faults(self.__dict__))
+    def _fitting(self, info: ValidationInfo) -> Arm:
+        if not is_stored(info):
+            _raise_first(arm_faults(self.__dict__))
         return self
 
     @property
@@ -149,7 +139,10 @@ class Point(Person):
     sampling: Sampling = Sampling()
     max_tokens: int = Field(default=128, ge=2, le=131_072, description="most tokens of an answer")
     probes: int = Field(
-        default=2, ge=1, le=10_000, description="timed requests in each start of the engine; with several at once at least 24, and 4 for each"
+        default=2,
+        ge=1,
+        le=10_000,
+        description="timed requests in each start of the engine; with several at once at least 24, and 4 for each",
     )
 
     @property
@@ -205,8 +198,9 @@ class ExperimentSpec(Person):
     placement: Placement = Placement()
 
     @model_validator(mode="after")
-    def _whole(self) -> ExperimentSpec:
-        _raise_first(whole_faults(self.model_dump(include={"engine": True, "arms": True, "points": True})))
+    def _whole(self, info: ValidationInfo) -> ExperimentSpec:
+        if not is_stored(info):
+            _raise_first(whole_faults(self.model_dump(include={"engine": True, "arms": True, "points": True})))
         return self
 
     @property
@@ -222,6 +216,14 @@ class ExperimentSpec(Person):
     def spec_hash(self) -> str:
         """SHA-256 of the canonical JSON, defaults filled in."""
         return sha256_of(self.model_dump(mode="json"))
+
+
+def read_stored_spec(data: Any) -> ExperimentSpec:
+    """A spec that was accepted before, from a database, a file of a run or a peer's message.
+
+    Rules of people's input are not asked again: they may have come later. Types are; raises ``pydantic.ValidationError``.
+    """
+    return ExperimentSpec.model_validate(data, context=STORED)
 
 
 class SpecProblem(BaseModel):

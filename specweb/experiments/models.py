@@ -7,7 +7,7 @@ from typing import Any
 from django.db import models
 from speccore.inventory import HostInventory as Inventory
 from speccore.jobstate import FINAL, HELD, JobState
-from speccore.spec import ExperimentSpec
+from speccore.spec import ExperimentSpec, read_stored_spec
 from speccore.workload import Workload as WorkloadContent
 from uuid_utils.compat import uuid7
 
@@ -78,7 +78,7 @@ class Experiment(models.Model):
 
     @property
     def parsed_spec(self) -> ExperimentSpec:
-        return ExperimentSpec.model_validate(self.spec)
+        return read_stored_spec(self.spec)
 
     @property
     def state(self) -> JobState:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import datetime
+import json
 import math
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from speccore.spec import MAX_PROBLEMS, ExperimentSpec, SpecProblem, parse_spec, problem_lines
+from pydantic import ValidationError
+from speccore.spec import MAX_PROBLEMS, Arm, ExperimentSpec, SpecProblem, parse_spec, problem_lines, read_stored_spec
 
 OFF = {"name": "off", "mode": "off"}
 DRAFT = {"name": "d", "mode": "draft", "draft_model": "x", "draft_limit": 4}
@@ -156,6 +158,41 @@ def test_bad_input_is_refused_in_words(changes: dict[Any, Any], field: str, word
 def test_what_was_stored_before_a_rule_stays_readable() -> None:
     stored = GOOD | {"arms": [OFF, DRAFT | {"mode": "ngram-mod"}]}
     assert ExperimentSpec.model_validate(stored).arms[1].draft_model == "x"
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "value"),
+    [
+        ({"blocks": 900}, "blocks", 900),
+        ({"name": "n" * 300}, "name", "n" * 300),
+        ({"arms": [OFF, DRAFT | {"draft_limit": 5000}]}, "arms.1.draft_limit", 5000),
+        ({"arms": [OFF, DRAFT | {"draft_min": 9, "draft_limit": 3}]}, "arms.1.draft_min", 9),
+        ({"arms": [OFF, DRAFT | {"mode": "telepathy"}]}, "arms.1.mode", "telepathy"),
+        ({"arms": [OFF, *({"name": f"n{i}", "mode": "ngram-simple"} for i in range(60))]}, "arms.60.name", "n59"),
+        ({"points": [{"workload": "count", "concurrency": 9}]}, "points.0.concurrency", 9),
+        ({"points": [{"workload": "count", "sampling": {"temperature": 9}}]}, "points.0.sampling.temperature", 9),
+        ({"engine": {"extra": {f"--f{i}": i for i in range(300)}}}, "engine.extra.--f299", 299),
+        ({"placement": {"hosts": ["h" * 300]}}, "placement.hosts.0", "h" * 300),
+        ({"runtime": {"version": "v" * 300}}, "runtime.version", "v" * 300),
+        ({"colour": "red", "arms": [OFF, DRAFT | {"shape": "round"}]}, "arms.1.name", DRAFT["name"]),
+    ],
+)
+def test_what_was_stored_is_read_whatever_people_may_ask_today(changes: dict[str, Any], path: str, value: Any) -> None:
+    stored = json.loads(json.dumps(copy.deepcopy(GOOD) | changes))
+    assert parse_spec(stored)[0] is None
+    read = read_stored_spec(stored)
+    found: Any = read.model_dump(mode="json")
+    for step in path.split("."):
+        found = found[int(step)] if isinstance(found, list) else found[step]
+    assert found == value
+    assert read_stored_spec(read.model_dump(mode="json")) == read
+    assert {type(a) for a in read.arms} == {Arm}
+
+
+@pytest.mark.parametrize("changes", [{"arms": "none"}, {"blocks": "many"}, {"target": None}, {"version": 2}])
+def test_of_a_wrong_type_nothing_is_read(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        read_stored_spec(GOOD | changes)
 
 
 def test_every_fault_is_told_at_once_with_its_value() -> None:
