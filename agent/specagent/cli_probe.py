@@ -81,6 +81,8 @@ def _probe(args: argparse.Namespace) -> int:
     for file in filter(None, (args.json_file, args.records)):
         if not file.resolve().parent.is_dir():
             raise SpecError(f"{file}: there is no such folder", remedy="Make the folder first.")
+        if file.is_dir():
+            raise SpecError(f"{file} is a folder", remedy="Name a file in it.")
     if not 0 <= args.temperature <= 5:
         raise SpecError(f"--temperature {args.temperature:g}: it is 0 to 5", remedy="")
     if not 2 <= args.max_tokens <= _MOST_TOKENS:
@@ -151,7 +153,12 @@ def _compare(a: Path, b: Path) -> int:
 
 
 def _read(path: Path) -> Survey:
-    data = read_json(path)
+    try:
+        data = read_json(path)
+    except OSError as error:
+        raise SpecError(
+            f"{path} can't be read: {error.strerror}", remedy="Name a file that `specweb-agent probe --json` has written."
+        ) from error
     if not isinstance(data, dict) or data.get("kind") != "specweb-survey":
         raise SpecError(f"{path} is no result of specweb-agent probe", remedy="Make one with: specweb-agent probe URL --json FILE")
     try:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import httpx
 from pydantic import ValidationError
-from speccore.errors import ErrorBody, HostRevoked, ServerError
+from speccore.errors import ErrorBody, HostRevoked, ServerError, SpecError
 from speccore.protocol import Refusal, decode
 
 from . import __version__
@@ -58,13 +58,15 @@ class Refused(ServerError):
 
 
 class Connection:
-    """A server's address tree with a token. ``sleep`` can be replaced by tests."""
+    """A server's address tree with a token. ``sleep`` can be replaced by tests. Raises :class:`SpecError` for what is no token."""
 
     def __init__(
         self, base_url: str, token: str = "", *, transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         headers = {"User-Agent": f"specweb-agent/{__version__}"}
         if token:
+            if not token.isascii() or not token.isprintable():
+                raise SpecError("the token holds characters that no token has", remedy="Copy it again, whole and by itself.")
             headers["Authorization"] = f"Bearer {token}"
         self._http = httpx.Client(base_url=base_url.rstrip("/") + "/", headers=headers, timeout=_TIMEOUT, transport=transport)
         self._sleep = sleep

@@ -13,7 +13,7 @@ from speccore.errors import ServerError
 from speccore.protocol import PROTOCOL, AttemptReport, decode
 from speccore.selfrun import INVENTORY, JOB, RUN, WORKLOADS, RunIndex, RunInvalid, RunReply, RunUpload, SelfRun, read_run
 
-from .connection import Connection, Refused
+from .connection import Connection, Refused, Unreachable
 from .filecache import file_sha256
 from .local import read_json
 from .spool import compress
@@ -72,6 +72,13 @@ def push(
 
     Raises :class:`Refused` in the server's own words, and :class:`Unreachable`.
     """
+    try:
+        return _push(folder, server, say)
+    except Unreachable as error:
+        raise Unreachable(error.message, remedy="Look at the network and at the server's address, then push again.") from error
+
+
+def _push(folder: Folder, server: Connection, say: Callable[[str], None]) -> RunReply:
     missing = _offer(folder, server)
     while isinstance(missing, Refused):
         wanted, team = missing.error.details.get("missing"), str(missing.error.details.get("team", ""))

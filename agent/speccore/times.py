@@ -82,7 +82,7 @@ def probe_times(record: StreamRecord, line: int) -> Times:
         if content
         else Withheld(withheld="the answer has no content beside its reasoning", reason_code="no_content"),
         e2e_s=since_sent(bearing[-1].at_s, "last events[].at_s"),
-        **_paces(chunks, bearing, number),
+        **_paces(chunks, bearing, number, total_known=record.final.get("tokens_predicted") is not None),
     )
 
 
@@ -110,12 +110,13 @@ _PACES = (
 )
 
 
-def _paces(chunks: Sequence[Chunk], bearing: Sequence[StreamEvent], number: _Make) -> dict[str, Maybe]:
+def _paces(chunks: Sequence[Chunk], bearing: Sequence[StreamEvent], number: _Make, *, total_known: bool) -> dict[str, Maybe]:
     """What needs more than one chunk: by metric id."""
     one = Withheld(withheld="one arrival: no speed can be told from it", reason_code="one_arrival")
     found: dict[str, Maybe] = dict.fromkeys(_PACES, one)
     uncounted = any(e.uncounted for e in bearing)
-    unknown = Withheld(withheld="tokens of the first chunk are not known", reason_code="no_client_count")
+    said = "tokens of the first chunk are not known" if total_known else "the server reported no token count"
+    unknown = Withheld(withheld=said, reason_code="no_client_count")
     if uncounted:
         found |= dict.fromkeys(_PACES, unknown)
     elif chunks:

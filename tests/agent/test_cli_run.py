@@ -387,3 +387,10 @@ class TestPushBeforeTheServer:
         code, _, err = tell("push", tmp_path / "run", "--server", f"http://127.0.0.1:{port}", "--token", "t")
         assert code == 3
         assert "Connection refused" in err
+        assert "then push again" in err
+
+    def test_what_is_no_token(self, tell: Tell, tmp_path: Path) -> None:
+        make_run(tmp_path / "run")
+        code, _, err = tell("push", tmp_path / "run", "--server", "http://127.0.0.1:1", "--token", "tökén")
+        assert code == 2
+        assert "the token holds characters that no token has" in err

@@ -113,6 +113,7 @@ def test_times_of_a_case(name: str, framing: str) -> None:
     assert value_of(rate) == (None if expect["decode_tokens_per_s"] is None else pytest.approx(expect["decode_tokens_per_s"]))
     if isinstance(rate, Withheld) and "reason" in expect:
         assert rate.reason_code == REASONS[expect["reason"]]
+        assert rate.withheld.startswith(expect["reason"])
 
 
 # --- any cut of the bytes gives the same records ---
