@@ -10,6 +10,7 @@ from .integrity import FEW_PROMPTS
 from .inventory import HostInventory, ModelInfo, RuntimeInfo
 from .spec import BASELINE_MODE, Arm, ExperimentSpec, SpecProblem
 from .stats import MIN_BLOCKS
+from .throughput import is_same_work
 from .workload import Workload
 
 CAUTION = "caution"
@@ -33,7 +34,7 @@ class Place:
 
 def cautions(spec: ExperimentSpec, workloads: Mapping[str, Workload], places: Iterable[Place] = ()) -> list[SpecProblem]:
     """``workloads`` are keyed as the points name them. Each caution names its field, so that a form can put it there."""
-    found = [*_of_blocks(spec), *_of_points(spec, workloads), *_of_arms(spec), *_of_engine(spec)]
+    found = [*_of_blocks(spec), *_of_points(spec, workloads), *_of_loads(spec, workloads), *_of_arms(spec), *_of_engine(spec)]
     for place in places:
         found += _of_place(spec, place)
     return found
@@ -60,6 +61,22 @@ def _of_points(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Itera
             more = "take more blocks or probes" if there >= FEW_PROMPTS else f"{workload.ref} has no more than {there}"
             words = f"{n} different prompt{'' if n == 1 else 's'} will be asked, so the answer holds for these only; {FEW_PROMPTS} are needed for the kind of work: {more}"
             yield caution(f"points.{i}.probes" if there >= FEW_PROMPTS else f"points.{i}.workload", words)
+
+
+def _of_loads(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterator[SpecProblem]:
+    """Of points with several requests at once."""
+    for i, point in enumerate(spec.points):
+        workload = workloads.get(point.workload)
+        if point.concurrency == 1 or workload is None:
+            continue
+        n = len(workload.warmup)
+        if n < point.concurrency:
+            words = f"{point.concurrency} at once are warmed up with {n} requests, since {workload.ref} has no more warm-up prompts"
+            yield caution(f"points.{i}.concurrency", words)
+        checked = any(item.check for item in workload.items)
+        if checked and not any(p.concurrency == 1 and is_same_work(p, point) for p in spec.points):
+            words = "whether answers stay right under load shows only beside the same work one request at a time: add a point with concurrency 1"
+            yield caution(f"points.{i}.concurrency", words)
 
 
 def _of_arms(spec: ExperimentSpec) -> Iterator[SpecProblem]:

@@ -120,7 +120,7 @@ def right_under_load(point: Point, points: Sequence[Point], baseline: Sequence[A
     An engine may answer wrongly as soon as it serves several requests at a time, and no speed shows that.
     """
     name = "answers right under load"
-    alone = next((p for p in points if p.concurrency == 1 and _same_work(p, point)), None)
+    alone = next((p for p in points if p.concurrency == 1 and is_same_work(p, point)), None)
     if alone is None:
         return not_checked(name, "the experiment does not ask the same work one request at a time")
     sides = [_passed_by_prompt(baseline, key) for key in (point.key, alone.key)]
@@ -157,5 +157,6 @@ def _wilson(share: float, n: int) -> tuple[float, float]:
     return max(0.0, (middle - wide) / (1 + z * z / n)), min(1.0, (middle + wide) / (1 + z * z / n))
 
 
-def _same_work(a: Point, b: Point) -> bool:
+def is_same_work(a: Point, b: Point) -> bool:
+    """Whether two points differ in nothing but how many requests they ask, and how many at once."""
     return a.model_dump(exclude={"concurrency", "probes"}) == b.model_dump(exclude={"concurrency", "probes"})

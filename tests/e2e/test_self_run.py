@@ -51,6 +51,7 @@ def test_a_real_run_has_the_same_answer_on_the_server(servers: None, live_server
     )
     (tmp_path / "e.yaml").write_text(EXPERIMENT)
     agent("run", "e.yaml", "--out", "out", cwd=tmp_path)
+    assert "24 requests in each start, 4 at a time" in (tmp_path / "out" / "report.md").read_text()
     world = make_world()
     seed_workload(builtin()["count"])
     with override_settings(SPECWEB_EVIDENCE_DIR=tmp_path / "evidence"):

@@ -76,6 +76,20 @@ def test_several_at_once_show_their_requests_and_slots(ready: World) -> None:
         assert "--ctx-size 2048" in said  # which the engine divides among its slots
 
 
+def test_what_a_load_lacks_is_said(ready: World) -> None:
+    seed_workload(builtin()["count"])
+    seed_workload(builtin()["free-text"])
+    points = [{"workload": "free-text", "concurrency": 6}, {"workload": "count", "concurrency": 4}]
+    told = [(w.field, w.message) for w in shown(ready, spec(points=points, engine={"slots": 6})).warnings if "concurrency" in w.field]
+    alone = "whether answers stay right under load shows only beside the same work one request at a time: add a point with concurrency 1"
+    assert told == [
+        ("points.0.concurrency", "6 at once are warmed up with 4 requests, since free-text@1 has no more warm-up prompts"),
+        ("points.1.concurrency", alone),  # free text has nothing to check
+    ]
+    points = [{"workload": "count"}, {"workload": "count", "concurrency": 8}]
+    assert not any("concurrency" in w.field for w in shown(ready, spec(points=points, engine={"slots": 8})).warnings)
+
+
 def test_of_thousands_of_trials_the_first_blocks_are_laid_out_and_the_others_counted(ready: World) -> None:
     arms = [{"name": "off", "mode": "off"}] + [{"name": f"n-{i}", "mode": "ngram-simple", "draft_limit": i} for i in range(1, 40)]
     found = preview_shown(shown(ready, spec(arms=arms, blocks=100)), lambda _: [])
