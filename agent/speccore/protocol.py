@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field, WrapValidator
 
 from .errors import ErrorBody
 from .inventory import HostInventory, Peer
@@ -25,7 +25,7 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 #: The service has accepted it, perhaps of another release: an agent runs it or says why it can't.
-AcceptedSpec = Annotated[ExperimentSpec, PlainValidator(read_stored_spec)]
+AcceptedSpec = Annotated[ExperimentSpec, WrapValidator(lambda data, _: read_stored_spec(data))]
 Moment = Annotated[datetime, AfterValidator(_in_utc)]
 
 EvidenceKind = Literal["log", "launch", "manifest", "records", "texts", "metrics", "samples", "attempt"]
