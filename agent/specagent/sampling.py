@@ -152,14 +152,14 @@ def compare_arms(
     for i, (arm, drawn_with) in enumerate(zip(order, seeds(asked.first_seed, len(order), asked.n))):
         name = f"[{i + 1}/{len(order)}] {arm}{' again' if i == len(order) - 1 else ''}"
         say(f"{name}: starting")
-        with _running(job, arm, work, stop) as port:
+        with running(job, arm, work, stop) as port:
             target = Target(ready.LOOPBACK, port)
             samples.append(draw(target, job.dialect, asked, drawn_with, stop, _of(name, say)))
     return _judged(samples[0], samples[-1], dict(zip(arms, samples[1:-1])), asked)
 
 
 @contextlib.contextmanager
-def _running(job: PreparedJob, arm: str, work: Path, stop: threading.Event) -> Iterator[int]:
+def running(job: PreparedJob, arm: str, work: Path, stop: threading.Event) -> Iterator[int]:
     """An arm's engine, as a trial would start it; yields its port. Its log is left under ``work``."""
     name = str(uuid.uuid4())
     folder = work / name
