@@ -313,3 +313,11 @@ def test_flags_that_no_known_build_has_come_with_the_nearest() -> None:
     settings = EngineSettings(extra={"--override-tensors": "x", "--cpu-moe": True, "--qqqqqqqq": 1, "--draft-max": 3})
     assert LLAMA.unknown_flags(settings, [TODAY, OLDER]) == {"--override-tensors": " (did you mean --override-tensor?)", "--qqqqqqqq": ""}
     assert "--draft-max" in LLAMA.unknown_flags(settings, [TODAY])  # this build has removed it
+
+
+def test_flags_that_no_place_allows_by_any_of_their_names() -> None:
+    settings = EngineSettings(extra={"--n-gpu-layers-draft": 1, "--numa": "isolate", "--poll": 50})
+    build = TODAY.model_copy(update={"flags": TODAY.flags | {"--n-gpu-layers-draft": "--numa"}})
+    assert LLAMA.forbidden_flags(settings, [([build], ["--numa"])]) == ["--poll"]
+    assert LLAMA.forbidden_flags(settings, [([TODAY], ["--numa"]), ([], ["--poll"])]) == ["--n-gpu-layers-draft"]
+    assert LLAMA.forbidden_flags(settings, []) == list(settings.extra)

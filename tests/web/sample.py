@@ -15,6 +15,7 @@ from pathlib import Path
 
 from speccore import workloads
 from speccore.engines import engine
+from speccore.engines.llamacpp import DEFAULT_ALLOWED_FLAGS
 from speccore.errors import EngineOutOfMemory, ErrorBody
 from speccore.inventory import Device, HostInventory, ModelInfo, RuntimeInfo
 from speccore.jobstate import JobState
@@ -115,6 +116,7 @@ def host_with_inventory(team: Team, name: str = "xeon") -> Host:
             ModelInfo(alias="demo-target", manifest_hash="b" * 64, size_bytes=120_000_000, tokenizer_hash="t", vocab_size=2048, **model),
             ModelInfo(alias="demo-draft", manifest_hash="c" * 64, size_bytes=550_000, tokenizer_hash="t", vocab_size=2048, **model),
         ],
+        allowed_flags=list(DEFAULT_ALLOWED_FLAGS),
     )
     store_inventory(host, inventory, datetime.now(UTC))
     Host.objects.filter(pk=host.pk).update(last_seen_at=datetime.now(UTC))
@@ -225,7 +227,7 @@ def evidence(
     log += [f"line {i} {NASTY}" for i in range(log_lines)] + ([f"error: {error.message}"] if error else [])
     launch = Launch(
         argv=[w.replace("{executable}", "/opt/llama-server").replace("{port}", "4711") for w in run.job.commands[arm.name]],
-        env={},
+        env={"LD_LIBRARY_PATH": "/opt/lib"},
         cwd="/tmp",
         port=4711,
         pid=4242,

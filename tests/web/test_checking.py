@@ -158,8 +158,56 @@ def test_a_flag_of_no_known_build_is_left_open_where_no_build_is_known(world: Wo
     assert "engine.extra.--override-tensors" not in fields
 
 
-def test_a_flag_that_no_host_allows_is_no_fault_of_the_experiment(ready: World) -> None:
-    assert problems(ready, engine={"extra": {"--yarn-orig-ctx": 512}}) == []
+FORBIDDEN = {"engine": {"extra": {"--yarn-orig-ctx": 512, "--numa": "isolate"}}}
+REMEDY = "Remove the flag, or ask the host's owner to add it to allowed_flags in the agent's configuration."
+
+
+def host_that_allows(world: World, name: str, *flags: str) -> Host:
+    host, _ = create_host(world.team, name)
+    store_inventory(host, inventory(allowed_flags=list(flags), labels={"flags": "yes" if flags else "no"}), NOW)
+    return host
+
+
+class TestFlagsThatNoHostAllows:
+    """The flag could be allowed, but by the host's owner alone: a job that waits for that would tell nobody."""
+
+    def test_is_refused_by_name_with_the_remedy(self, ready: World) -> None:
+        host_that_allows(ready, "other", "--numa")
+        (problem,) = problems(ready, **FORBIDDEN)
+        assert (problem.field, problem.code) == ("engine.extra.--yarn-orig-ctx", "flag_not_allowed")
+        assert problem.message == f"none of the hosts box, other allows --yarn-orig-ctx. {REMEDY}"
+
+    def test_in_a_file_with_its_line(self, ready: World) -> None:
+        host_that_allows(ready, "other", "--numa")
+        (problem,) = check_yaml(data_to_yaml(GOOD | FORBIDDEN).encode(), ready.team).problems
+        assert problem.field == "engine.extra.--yarn-orig-ctx"
+        assert data_to_yaml(GOOD | FORBIDDEN).splitlines()[(problem.line or 0) - 1].strip() == "--yarn-orig-ctx: 512"
+
+    def test_one_host_that_allows_it_is_enough(self, ready: World) -> None:
+        host_that_allows(ready, "other", "--numa", "--yarn-orig-ctx")
+        assert problems(ready, **FORBIDDEN) == []
+
+    @pytest.mark.parametrize("placement", [{"hosts": ["box"]}, {"labels": {"room": "attic"}}])
+    def test_but_among_those_that_the_placement_could_take(self, ready: World, placement: dict[str, Any]) -> None:
+        host_that_allows(ready, "other", "--numa", "--yarn-orig-ctx")
+        told = {p.field: p.message for p in problems(ready, **FORBIDDEN, placement=placement)}
+        assert told == {f"engine.extra.{flag}": f"host box doesn't allow {flag}. {REMEDY}" for flag in ("--yarn-orig-ctx", "--numa")}
+
+    def test_another_name_of_a_flag_is_that_flag(self, ready: World) -> None:
+        names = {n for n, flag in inventory().runtimes[0].capabilities.flags.items() if flag == "--override-tensor"}
+        assert names > {"--override-tensor"}
+        host_that_allows(ready, "other", "--override-tensor")
+        assert all(problems(ready, engine={"extra": {n: "x=CPU"}}) == [] for n in names if n.startswith("--"))
+
+    def test_hosts_that_have_told_nothing_are_no_reason(self, world: World) -> None:
+        assert not any(p.field.startswith("engine.") for p in problems(world, **FORBIDDEN))
+        host_that_allows(world, "other")
+        assert {p.field for p in problems(world, **FORBIDDEN)} == {"engine.extra.--yarn-orig-ctx", "engine.extra.--numa"}
+
+    def test_a_host_of_another_team_or_shut_out_allows_nothing(self, ready: World) -> None:
+        store_inventory(ready.other_host, inventory(allowed_flags=["--yarn-orig-ctx", "--numa"]), NOW)
+        revoke_host(host_that_allows(ready, "gone", "--yarn-orig-ctx", "--numa"), now=NOW, by="owner")
+        assert len(problems(ready, **FORBIDDEN)) == 2
 
 
 def test_labels_that_no_single_host_has_all_of(ready: World) -> None:
@@ -251,9 +299,9 @@ class TestYaml:
 
 @pytest.mark.parametrize("n", [0, 5])
 def test_four_statements_however_many_hosts_arms_and_points(ready: World, n: int) -> None:
+    store_inventory(ready.host, inventory(allowed_flags=["--numa"]), NOW)
     for i in range(n):
-        host, _ = create_host(ready.team, f"more-{i}")
-        store_inventory(host, inventory(), NOW)
+        host_that_allows(ready, f"more-{i}")
     data = GOOD | {
         "arms": [OFF, *[DRAFT | {"name": f"d{i}"} for i in range(n + 1)]],
         "points": [{"workload": "tiny", "sampling": {"temperature": i / 10}, "probes": 1} for i in range(n + 1)],

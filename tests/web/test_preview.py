@@ -170,7 +170,7 @@ class TestOtherHosts:
             "Remove the flag, or ask the host's owner to add it to allowed_flags in the agent's configuration."
         ]
 
-    def test_a_flag_that_no_host_allows_is_a_warning_since_its_owner_may_allow_it(self, ready: World) -> None:
+    def test_a_flag_that_no_host_allows_any_more_is_a_warning(self, ready: World) -> None:
         found = shown(ready, spec(engine={"extra": {"--yarn-orig-ctx": 512}}))
         assert (
             "no host of the team can run it as it is: box can't run it: engine.extra: this host doesn't allow" in warned(found)["placement"]

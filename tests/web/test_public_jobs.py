@@ -20,8 +20,9 @@ from tests.worlds import World, dispatch, inventory, spec
 
 @pytest.fixture
 def waiting(world: World) -> Experiment:
-    store_inventory(world.host, inventory(), datetime.now(UTC))
+    store_inventory(world.host, inventory(allowed_flags=["--no-mmap"]), datetime.now(UTC))
     made = submit(spec(engine={"extra": {"--no-mmap": True}}), world.team, world.owner, Visibility.PUBLIC)
+    store_inventory(world.host, inventory(), datetime.now(UTC))
     assert dispatch() == 0
     assert made.jobs.get().reason.startswith("box ")
     return made

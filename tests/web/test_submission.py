@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from speccore.errors import NoHostCanRun, SpecError, UnknownModel
+from speccore.errors import FlagNotAllowed, NoHostCanRun, SpecError, UnknownModel
 from speccore.spec import ExperimentSpec
 
 from specweb.experiments.models import Arm, Experiment, Host, Job, Point, Workload
@@ -38,6 +38,11 @@ class TestRefusedAtOnce:
     def test_a_model_that_no_host_ever_had(self, ready: World) -> None:
         with pytest.raises(UnknownModel, match=r"'targett'.*near: target"):
             sent(ready, spec(target={"model": "targett"}))
+        assert not Experiment.objects.exists()
+
+    def test_a_flag_that_no_host_allows(self, ready: World) -> None:
+        with pytest.raises(FlagNotAllowed, match="host box doesn't allow --yarn-orig-ctx"):
+            sent(ready, spec(engine={"extra": {"--yarn-orig-ctx": 512}}))
         assert not Experiment.objects.exists()
 
     def test_a_model_that_only_another_teams_host_has(self, world: World) -> None:
@@ -214,8 +219,12 @@ class TestDispatch:
         assert self.waits(sent(ready)).startswith("box can't run it: arm 'draft-4': ")
 
     def test_a_flag_that_the_owner_does_not_allow(self, ready: World) -> None:
-        reason = self.waits(sent(ready, spec(engine={"extra": {"--yarn-orig-ctx": 512}})))
-        assert "this host doesn't allow --yarn-orig-ctx" in reason
+        ready.agent.inventory = inventory(allowed_flags=["--numa"])
+        online(ready.agent)
+        experiment = sent(ready, spec(engine={"extra": {"--numa": "isolate"}}))
+        ready.agent.inventory = inventory(allowed_flags=[])  # between submission and dispatch its owner took the flag back
+        online(ready.agent)
+        assert "this host doesn't allow --numa" in self.waits(experiment)
 
     def test_draining(self, ready: World) -> None:
         experiment = sent(ready)

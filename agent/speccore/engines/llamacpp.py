@@ -184,6 +184,15 @@ def unknown_flags(settings: EngineSettings, builds: Sequence[Capabilities]) -> d
     return {flag: nearest_flag(flag, known) for flag in settings.extra if flag not in known}
 
 
+def forbidden_flags(settings: EngineSettings, places: Iterable[tuple[Iterable[Capabilities], Collection[str]]]) -> list[str]:
+    """Flags of ``extra`` that none of the places allows; each place has its builds and what its owner allows."""
+    left = dict.fromkeys(settings.extra)
+    for builds, allowed in places:
+        ways = [build.flags for build in builds]
+        left = {flag: None for flag in left if not {flag, *(flags.get(flag, flag) for flags in ways)} & set(allowed)}
+    return list(left)
+
+
 def _values(value: FlagValue) -> list[str]:
     return [str(v) for v in (value if isinstance(value, list) else [value])]
 

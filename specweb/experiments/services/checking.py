@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from speccore import engines
@@ -17,7 +18,7 @@ from speccore.yamltext import YamlFault, read_document
 from specweb.accounts.models import Team
 from specweb.experiments.models import Host, HostModel, Workload
 
-from .placement import has_labels, labels_in_words
+from .placement import asked_for, has_labels, labels_in_words
 
 #: Names that a message lists where none is near to what was given.
 NAMES_TOLD = 8
@@ -111,7 +112,7 @@ def workloads_of(spec: ExperimentSpec, team: Team) -> tuple[dict[str, Workload],
 
 
 def _engine_problems(spec: ExperimentSpec, hosts: Sequence[Host]) -> list[SpecProblem]:
-    """What no build of the engine can do; and flags that none of the builds has that the team's hosts told of."""
+    """What no build of the engine can do; flags that none of the builds has that the team's hosts told of, or that no host allows."""
     try:
         engine = engines.engine(spec.runtime.engine)
     except SpecError as error:
@@ -125,7 +126,19 @@ def _engine_problems(spec: ExperimentSpec, hosts: Sequence[Host]) -> list[SpecPr
         if (field := f"engine.extra.{flag}") not in told:
             words = f"no engine build on this team's hosts has a flag {flag}{near}: correct it, or remove it"
             problems.append(SpecProblem(field=field, message=words, code=FlagNotAllowed.code))
-    return problems
+    told = {p.field for p in problems}
+    return problems + [p for p in (_forbidden(spec, engine, hosts) if spec.engine.extra else ()) if p.field not in told]
+
+
+def _forbidden(spec: ExperimentSpec, engine: ModuleType, hosts: Sequence[Host]) -> list[SpecProblem]:
+    """Flags that no host allows which the placement could take. Where one does, the others' answers name the flag."""
+    asked = [h for h in hosts if h.inventory and asked_for(spec.placement, h)]
+    offered = [h.inventory.parsed for h in asked if h.inventory]
+    places = [([r.capabilities for r in o.runtimes if r.engine == spec.runtime.engine], o.allowed_flags) for o in offered]
+    names = ", ".join(h.name for h in asked[:NAMES_TOLD]) + (" and others" if len(asked) > NAMES_TOLD else "")
+    who = f"host {names} doesn't allow" if len(asked) == 1 else f"none of the hosts {names} allows"
+    found = engine.forbidden_flags(spec.engine, places) if asked else []
+    return [_of_error(FlagNotAllowed(f"{who} {flag}").body(), f"engine.extra.{flag}") for flag in found]
 
 
 def _place_of(error: ErrorBody, spec: ExperimentSpec) -> str:

@@ -11,7 +11,7 @@ from speccore.engines import Bindings
 from speccore.errors import ErrorBody
 from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
 from speccore.jobstate import HELD, JobState
-from speccore.spec import ExperimentSpec, RuntimeSelector
+from speccore.spec import ExperimentSpec, Placement, RuntimeSelector
 
 from specweb.experiments.models import Host
 
@@ -117,6 +117,11 @@ def describe(selector: RuntimeSelector) -> str:
 
 def has_labels(host: Host, labels: dict[str, str]) -> bool:
     return all(host.labels.get(k) == v for k, v in labels.items())
+
+
+def asked_for(placement: Placement, host: Host) -> bool:
+    """Whether a host is among those that the placement names or whose labels it wants."""
+    return host.name in placement.hosts if placement.hosts else has_labels(host, placement.labels)
 
 
 def labels_in_words(labels: dict[str, str]) -> str:

@@ -20,7 +20,7 @@ from specweb.accounts.models import Team
 from specweb.experiments.models import Host
 
 from .checking import workloads_of
-from .placement import Fit, NoFit, Offer, able, fit, has_labels, hosts_of, labels_in_words, real_commands
+from .placement import Fit, NoFit, Offer, able, asked_for, fit, hosts_of, labels_in_words, real_commands
 from .silence import Limits, host_state
 
 
@@ -103,13 +103,9 @@ def preview(
     )
 
 
-def _asked_for(placement: Placement, host: Host) -> bool:
-    return host.name in placement.hosts if placement.hosts else has_labels(host, placement.labels)
-
-
 def _chosen(placement: Placement, offers: Sequence[Offer]) -> set[UUID]:
     """The hosts that jobs would go to. Where any host will do, it must be able to take one now."""
-    asked = [o for o in offers if _asked_for(placement, o.host)]
+    asked = [o for o in offers if asked_for(placement, o.host)]
     if placement.hosts or placement.each:
         return {o.host.pk for o in asked if isinstance(o.answer, Fit)}
     return {o.host.pk for o in able(asked)[: placement.count]}
@@ -166,7 +162,7 @@ def _host(
 def _why_not(placement: Placement, offer: Offer, state: str, chosen: bool, others: str) -> str:
     if isinstance(offer.answer, NoFit):
         return offer.answer.reason
-    if not _asked_for(placement, offer.host):
+    if not asked_for(placement, offer.host):
         return "is not among the hosts asked for" if placement.hosts else f"is no host {labels_in_words(placement.labels)}"
     if state == "draining":
         return "takes no new jobs (draining)"
@@ -198,7 +194,7 @@ def _place(spec: ExperimentSpec, offer: Offer, offered: HostInventory) -> Place:
 
 def _placement_warnings(spec: ExperimentSpec, offers: Sequence[Offer], chosen: set[UUID]) -> list[SpecProblem]:
     placement, found = spec.placement, []
-    asked = [o for o in offers if _asked_for(placement, o.host)]
+    asked = [o for o in offers if asked_for(placement, o.host)]
     for i, name in enumerate(placement.hosts):
         offer = next((o for o in asked if o.host.name == name), None)
         if offer is None:
