@@ -168,6 +168,7 @@ class Agent:
 
 
 def report(offer: JobOffer, trial: str, files: Mapping[str, bytes], **changes: Any) -> AttemptReport:
+    now = datetime.now(UTC)
     base = AttemptReport(
         attempt_id=str(uuid.uuid4()),
         job_id=offer.job_id,
@@ -176,8 +177,8 @@ def report(offer: JobOffer, trial: str, files: Mapping[str, bytes], **changes: A
         n=1,
         outcome="ok",
         boot_id="boot-1",
-        started_at=NOW,
-        ended_at=NOW + timedelta(seconds=5),
+        started_at=now - timedelta(seconds=5),  # long ago would be a gap that tears its block apart
+        ended_at=now,
         durations_s={"start": 1.0},
         evidence=[
             EvidenceRef(
