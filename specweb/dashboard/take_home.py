@@ -89,7 +89,8 @@ def take_home(
         return None
     setting = _setting(spec, job, inventory if for_team else None, env if for_team else {})
     added = {c.arm: [p.text for p in c.parts if p.added] for c in command_differences(spec, job.commands)}
-    recipes = [_recipe(a, works[a.name], added[a.name], job.commands[a.name], setting) for a in spec.arms if a.name in works]
+    arms = {a.name: a for a in spec.arms}
+    recipes = [_recipe(arms[name], for_, added[name], job.commands[name], setting) for name, for_ in works.items()]
     return TakeHome(recipes, undecided, job.host.name if for_team and inventory and job.host else "")
 
 
@@ -184,4 +185,5 @@ def _compose(command: Sequence[Sequence[str]], folders: Sequence[str], setting: 
         f"The image is another build than the measured one, {measured}: choose the tag of that build, or measure again. "
         "In the container it listens on all addresses, and only this machine's loopback leads there."
     )
-    return Form("compose", note, [Piece(f"{head}    command:\n      - "), *_pieces(flags, compose_word, "\n      - ", "\n      - ")])
+    pieces = _pieces(flags, compose_word, ",\n      ", ", ")
+    return Form("compose", note, [Piece(f"{head}    command: [\n      "), *pieces, Piece("\n    ]")])

@@ -21,6 +21,20 @@ from .tries import Fate, fate_of
 _WIDEST_GAP = 0.25
 #: A trial is never narrower than this share of a row, so that it can be seen and pressed.
 _NARROWEST = 0.018
+#: Shares of a wide screen's row that an arm's name takes, and what stands beside it; trials are widened so that names can be
+#: read, where all of a row's together take no more of it than the last.
+_LETTER, _BESIDE, _MOST_FOR_NAMES = 0.0076, 0.06, 0.9
+#: Names up to so many letters share a style that knows how wide they are.
+_FITS = (4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 40)
+
+
+@dataclass(frozen=True)
+class ArmKey:
+    """An arm by the letter that stands for it in a box that is too narrow for its name."""
+
+    key: str
+    name: str
+    mode: str
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,8 @@ class TrialBox:
 
     number: int  # from 1, in order of running
     arm: str
+    key: str  # the arm's letter
+    fits: int  # letters that a box must hold to show the name
     mode: str
     state: str  # accepted, failed, cancelled, void, late, running, planned
     duration: str
@@ -68,6 +84,17 @@ class _Placed:
     length_s: float
 
 
+def arm_keys(trials: Sequence[Trial]) -> list[ArmKey]:
+    """The arms of a job in their order, with letters: A to Z, then AA and on."""
+    arms = {t.arm.name: t.arm for t in trials}
+    ordered = sorted(arms.values(), key=lambda a: a.position)
+    return [ArmKey(_letters(i), arm.name, arm.mode) for i, arm in enumerate(ordered)]
+
+
+def _letters(i: int) -> str:
+    return (_letters(i // 26 - 1) if i >= 26 else "") + chr(ord("A") + i % 26)
+
+
 def trial_blocks(job: Job, trials: Sequence[Trial], running: str, climates: Mapping[UUID, Climate]) -> list[Block]:
     """Trials in order of running, by block. Attempts come with their leases; ``running`` is the plan's id of the trial at work.
 
@@ -79,6 +106,7 @@ def trial_blocks(job: Job, trials: Sequence[Trial], running: str, climates: Mapp
     for t in trials:
         if t.plan_id in lengths:
             by_arm.setdefault(t.arm.name, []).append(lengths[t.plan_id])
+    keys = {k.name: k.key for k in arm_keys(trials)}
     rows = []
     for number, group in groupby(trials, key=lambda t: t.block):
         here = list(group)
@@ -87,7 +115,7 @@ def trial_blocks(job: Job, trials: Sequence[Trial], running: str, climates: Mapp
             shown = _shown(t)
             gap = max(0.0, (shown.started_at - before.ended_at).total_seconds()) if shown and before else 0.0
             length = lengths.get(t.plan_id) or median(by_arm.get(t.arm.name, [usual]))
-            box = _box(t, shown, running, climates, gap if gap > _WIDEST_GAP * usual and gap > 30 else 0.0)
+            box = _box(t, keys[t.arm.name], shown, running, climates, gap if gap > _WIDEST_GAP * usual and gap > 30 else 0.0)
             placed.append(_Placed(box, min(gap, _WIDEST_GAP * usual), length))
             before = shown or before
         rows.append((number, here, placed))
@@ -105,9 +133,10 @@ def _row_length(placed: Sequence[_Placed]) -> float:
 
 
 def _scaled(placed: Sequence[_Placed], longest_s: float) -> list[TrialBox]:
-    """Percent of the row's width; a row with very short trials is stretched where they would vanish."""
-    floor = _NARROWEST * longest_s
-    widths = [max(p.length_s, floor) for p in placed]
+    """Percent of the row's width; short trials are widened until their arms' names fit, or at least until they can be seen."""
+    needs = [p.box.fits * _LETTER + _BESIDE for p in placed]
+    names_fit = sum(needs) <= _MOST_FOR_NAMES
+    widths = [max(p.length_s, (need if names_fit else _NARROWEST) * longest_s) for p, need in zip(placed, needs, strict=True)]
     scale = 100 / max(longest_s, sum(widths) + sum(p.gap_s for p in placed))
     boxes, at = [], 0.0
     for p, width in zip(placed, widths, strict=True):
@@ -117,7 +146,7 @@ def _scaled(placed: Sequence[_Placed], longest_s: float) -> list[TrialBox]:
     return boxes
 
 
-def _box(trial: Trial, shown: Attempt | None, running: str, climates: Mapping[UUID, Climate], pause_s: float) -> TrialBox:
+def _box(trial: Trial, key: str, shown: Attempt | None, running: str, climates: Mapping[UUID, Climate], pause_s: float) -> TrialBox:
     attempts = list(trial.attempts.all())
     fate = fate_of(shown, attempts) if shown else Fate("planned")
     state = fate.word
@@ -131,6 +160,8 @@ def _box(trial: Trial, shown: Attempt | None, running: str, climates: Mapping[UU
     return TrialBox(
         number=trial.index + 1,
         arm=trial.arm.name,
+        key=key,
+        fits=next((n for n in _FITS if n >= len(trial.arm.name)), _FITS[-1]),
         mode=trial.arm.mode,
         state=state,
         duration=formats.duration(seconds) if seconds else "",
