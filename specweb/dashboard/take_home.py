@@ -25,9 +25,10 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a text; ``aside`` if it is there for measuring and may be left out."""
+    """A stretch of a text: ``whole`` if it is a flag with its values, ``aside`` if that is there for measuring and may be left out."""
 
     text: str
+    whole: bool = False
     aside: bool = False
 
 
@@ -129,7 +130,7 @@ def _pieces(command: Sequence[Sequence[str]], quoted: Callable[[str], str], betw
     found: list[Piece] = []
     for unit in command:
         found += [Piece(between)] if found else []
-        found.append(Piece(within.join(map(quoted, unit)), unit[0] in MEASURING_FLAGS))
+        found.append(Piece(within.join(map(quoted, unit)), whole=True, aside=unit[0] in MEASURING_FLAGS))
     return found
 
 
