@@ -218,12 +218,7 @@ def follow(service: Service, experiment: Experiment) -> bool:
 
 def show(experiment: Experiment) -> None:
     """The same table that `specweb-agent run` prints."""
-    from specagent.table import answer_lines, comparison_table, failed_checks
-
-    analysis = experiment.jobs.earliest("id").analyses.last()
-    if analysis is not None:
-        parts = (comparison_table(analysis.parsed), answer_lines(analysis.parsed), failed_checks(analysis.parsed))
-        print("\n" + "\n\n".join(filter(None, parts)) + "\n", flush=True)
+    print("\n" + command("report", str(experiment.pk), table=True), flush=True)
 
 
 def stay(service: Service, experiment: Experiment, facts: dict[str, Any], report_url: str) -> None:

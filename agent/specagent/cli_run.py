@@ -20,6 +20,7 @@ from speccore.presets import preset, presets
 from speccore.protocol import JobPlan
 from speccore.selfrun import JOB, REPORT, RUN, RunIndex
 from speccore.spec import ExperimentSpec, parse_spec, problem_lines
+from speccore.table import analysis_text
 from speccore.workload import Workload
 from speccore.workloads import builtin
 from speccore.yamltext import data_to_yaml
@@ -168,7 +169,7 @@ def _tell_result(done: local.LocalRun, host: Host, out: Path) -> int:
     index = RunIndex.model_validate(local.read_json(out / RUN))
     told = report.markdown(report.Told(done, index, host, out), analysis)
     evidence.write_whole(out.resolve() / REPORT, told.encode())
-    print("\n\n".join(filter(None, (table.comparison_table(analysis), table.answer_lines(analysis), table.failed_checks(analysis)))))
+    print(analysis_text(analysis))
     if done.cut_short:
         print(f"\nthe time was up: {report.width_line(analysis, done.n_blocks, done.offer.spec.blocks)} ({done.cut_short})")
     elif index.budget_s is not None:

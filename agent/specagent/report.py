@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from speccore import engines
+from speccore import engines, table
 from speccore.budget import in_words
 from speccore.inventory import ModelInfo
 from speccore.measurement import Interval, JobAnalysis
@@ -15,7 +15,6 @@ from speccore.selfrun import JOB, RUN, RunIndex
 from speccore.spec import EngineSettings, ExperimentSpec
 from speccore.yamltext import spec_to_yaml
 
-from . import table
 from .filecache import file_sha256
 from .inventory import Host
 from .local import LocalRun

@@ -12,6 +12,7 @@ from speccore.jobstate import JobState
 from speccore.measurement import ComparisonResult, value_of
 from speccore.plan import TrialOutcome, next_trials
 from speccore.protocol import JobPlan
+from speccore.table import analysis_text
 
 from specweb.experiments.models import Experiment, Job
 
@@ -89,6 +90,14 @@ def experiment_report(experiment: Experiment, url: str) -> dict[str, Any]:
             for trial, attempt, name, sha256, n_bytes in evidence
         ],
     }
+
+
+def experiment_text(experiment: Experiment) -> str:
+    """What was found on each host, as tables for a terminal; empty where nothing is computed yet (2 statements)."""
+    jobs = experiment.jobs.exclude(retry__state=JobState.PROCESSED.value).select_related("host").order_by("id")
+    newest = {a.job_id: a for a in Analysis.objects.filter(job__in=jobs).order_by("id")}
+    found = [(job.host.name if job.host else "", newest[job.pk].parsed) for job in jobs if job.pk in newest]
+    return "\n\n".join(f"on {host}:\n{analysis_text(analysis)}" if len(found) > 1 else analysis_text(analysis) for host, analysis in found)
 
 
 def _comparison(host: str, c: ComparisonResult) -> dict[str, Any]:

@@ -17,11 +17,17 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
+from speccore.jobstate import JobState
 from speccore.workloads import builtin
+from speccore.yamltext import spec_to_yaml
 
 from specweb.accounts.models import LoginLink, User
 from specweb.accounts.services import create_login_link
 from specweb.experiments.models import EnrolmentCode, Experiment, Host, Job, Workload
+from specweb.experiments.services.jobs import move_job
+from specweb.experiments.services.submission import seed_workload
+from specweb.results.services.comparing import compare_job
+from tests.web import sample
 from tests.worlds import Agent, World
 
 ROOT = Path(__file__).parents[2]
@@ -157,6 +163,34 @@ class TestSubmit:
             call_command("submit", str(file), "--team", "ours", "--wait", stdout=StringIO(), stderr=said)
         told = said.getvalue().replace(host.name, "vm").splitlines()
         assert told[1:] == ["queued on vm", "claimed on vm", "cancelled on vm: as asked"]
+
+    def test_waiting_ends_with_the_comparisons_and_the_address(self, db: None, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        them = sample.people()
+        host = sample.host_with_inventory(them.team)
+        for workload in {w.content_hash(): w for w in builtin().values()}.values():
+            seed_workload(workload)
+        file.write_text(spec_to_yaml(sample.spec(points=[{"workload": "count", "max_tokens": 64}])))
+
+        def run_it(_seconds: float) -> None:
+            taken = sample.claimed(Experiment.objects.get(), host)
+            sample.play(taken)
+            move_job(taken.job.pk, JobState.COMPLETED, now=timezone.now(), by="test")
+            assert compare_job(taken.job.pk, timezone.now())
+
+        monkeypatch.setattr("time.sleep", run_it)
+        said = StringIO()
+        call_command("submit", str(file), "--team", "ours", "--wait", stdout=said, stderr=StringIO())
+        lines = said.getvalue().splitlines()
+        assert lines[1] == lines[-1]
+        assert lines[1].endswith(f"/experiments/{Experiment.objects.get().pk}/")
+        table = [line.split() for line in said.getvalue().split("\n\n")[0].splitlines()[2:] if not line.startswith("─")]
+        assert [row[1] for row in table] == ["arm", "draft-3", "draft-8", "ngram-simple"]
+        assert float(table[1][2].rstrip("×")) > 1
+        assert run("report", str(Experiment.objects.get().pk), table=True).strip() in said.getvalue()
+
+    def test_of_one_that_was_not_measured_there_is_no_table(self, ready: World, file: Path) -> None:
+        run("submit", str(file), "--team", "ours")
+        assert run("report", str(Experiment.objects.get().pk), table=True) == "nothing is compared yet\n"
 
     def test_every_fault_in_words(self, ready: World, file: Path) -> None:
         file.write_text(GOOD.replace("draft_limit: 4", "draft_limit: 0").replace("name: Does", "nane: Does"))

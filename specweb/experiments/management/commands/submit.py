@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.urls import reverse
 from speccore.errors import SpecError
@@ -31,7 +32,9 @@ class Command(BaseCommand):
         parser.add_argument("--team", default="", help="short name of the team (default: the only one)")
         parser.add_argument("--user", default="", help="login name of the person who asks")
         parser.add_argument("--public", action="store_true", help="let everybody read the experiment")
-        parser.add_argument("--wait", action="store_true", help="wait until every job has ended, telling each change")
+        parser.add_argument(
+            "--wait", action="store_true", help="wait until every job has ended, telling each change, then print the comparisons"
+        )
         parser.add_argument("--json", action="store_true", help="print JSON on stdout")
 
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
@@ -49,7 +52,7 @@ class Command(BaseCommand):
         else:
             self.stdout.write(f"{experiment.pk}\n{url}")
         if options["wait"]:
-            self._wait(experiment)
+            self._wait(experiment, "" if options["json"] else url)
 
     def _spec(self, file: Path, team: Team) -> ExperimentSpec:
         try:
@@ -71,7 +74,8 @@ class Command(BaseCommand):
             raise CommandError(f"--user: {username} may not submit for team {team.slug}", returncode=BAD_INPUT)
         return user
 
-    def _wait(self, experiment: Experiment) -> None:
+    def _wait(self, experiment: Experiment, url: str) -> None:
+        """With ``url`` it prints the comparisons at the end, and where they stand."""
         told: dict[Any, tuple[str, str]] = {}
         while True:
             jobs = list(Job.objects.current().filter(experiment=experiment).select_related("host"))
@@ -84,5 +88,9 @@ class Command(BaseCommand):
             if all(JobState(job.state) in FINAL for job in jobs):
                 break
             time.sleep(1)
+        if url:
+            # By its name: what was asked for knows nothing of the package that keeps what came back.
+            call_command("report", str(experiment.pk), table=True, stdout=self.stdout)
+            self.stdout.write(url)
         if any(job.state != JobState.PROCESSED.value for job in jobs):
             raise CommandError("not every job was measured", returncode=NOT_MEASURED)

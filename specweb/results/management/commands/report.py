@@ -1,4 +1,4 @@
-"""Prints an experiment's comparisons and evidence as JSON."""
+"""Prints an experiment's comparisons: with their evidence as JSON, or as a table for people."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ from django.db.models import Q
 from django.urls import reverse
 
 from specweb.experiments.models import Experiment
-from specweb.results.queries import experiment_report
+from specweb.results.queries import experiment_report, experiment_text
 
 
 class Command(BaseCommand):
-    help = "Prints the comparisons and the evidence of an experiment (or of a job's experiment) as JSON."
+    help = "Prints the comparisons and the evidence of an experiment (or of a job's experiment) as JSON, or with --table the comparisons as text."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("id", metavar="ID", help="id of an experiment or of a job")
-        parser.add_argument("--json", action="store_true", help="the only form there is; named so that scripts stay clear")
+        form = parser.add_mutually_exclusive_group()
+        form.add_argument("--json", action="store_true", help="as it is without it; named so that scripts stay clear")
+        form.add_argument("--table", action="store_true", help="as a table, with the answers and the failed checks")
 
     def handle(self, *args: Any, id: str, **options: Any) -> None:
         experiment = find_experiment(id)
         url = settings.SPECWEB_BASE_URL + reverse("experiment", args=[experiment.pk])
+        if options["table"]:
+            self.stdout.write(experiment_text(experiment) or "nothing is compared yet")
+            return
         self.stdout.write(json.dumps(experiment_report(experiment, url), indent=2, allow_nan=False))
 
 

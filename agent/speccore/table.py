@@ -1,0 +1,69 @@
+"""A job's analysis as text for a terminal: the table of comparisons, the answers, and what the integrity panel found."""
+
+from __future__ import annotations
+
+from .measurement import ComparisonResult, Interval, JobAnalysis, Maybe, value_of
+
+HEAD = ("work", "arm", "speed-up", "95 % interval", "blocks", "accepted", "tokens/pass", "memory", "verdict")
+LEFT = frozenset({0, 1, 8})
+
+
+def comparison_table(analysis: JobAnalysis) -> str:
+    """One line for each arm and point. What is withheld shows as –, its reason stands in the verdict or in the JSON."""
+    rows = [HEAD, *(cells(c) for c in analysis.comparisons)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
+    lines = []
+    for row in rows:
+        padded = [cell.ljust(width) if i in LEFT else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))]
+        lines.append("  ".join(padded).rstrip())
+    lines.insert(1, "  ".join("─" * width for width in widths))
+    return "\n".join(lines)
+
+
+def analysis_text(analysis: JobAnalysis) -> str:
+    """All of it, with a blank line between the parts."""
+    parts = (comparison_table(analysis), answer_lines(analysis), failed_checks(analysis))
+    return "\n\n".join(part for part in parts if part)
+
+
+def answer_lines(analysis: JobAnalysis) -> str:
+    return "\n".join(f"{a['point']}: {a['sentence']}" for a in analysis.answers)
+
+
+def failed_checks(analysis: JobAnalysis) -> str:
+    """The integrity panel in short: what failed with its sentence, what was not checked by name."""
+    checks = [*analysis.checks, *(c for comparison in analysis.comparisons for c in comparison.checks)]
+    failed = dict.fromkeys(f"  {c.kind}: {c.name}: {c.sentence}" for c in checks if c.state == "failed")
+    unchecked = dict.fromkeys(c.name for c in checks if c.state == "not checked")
+    lines = ["integrity: " + ("these checks failed" if failed else "no check failed"), *failed]
+    if unchecked:
+        lines.append(f"  not checked: {', '.join(unchecked)}")
+    return "\n".join(lines)
+
+
+def cells(c: ComparisonResult) -> tuple[str, ...]:
+    """A comparison under :data:`HEAD`."""
+    speedup = c.speedup if isinstance(c.speedup, Interval) else None
+    interval = f"{speedup.low:.2f}–{speedup.high:.2f}" if speedup and speedup.low is not None and speedup.high is not None else "–"
+    verdict = f"{c.verdict.word} · {c.verdict.reason}" if c.verdict.reason else c.verdict.word
+    return (
+        c.point,
+        c.arm,
+        f"{speedup.estimate:.2f}×" if speedup else "–",
+        interval,
+        str(speedup.n_blocks) if speedup else "0",
+        _shown(c.acceptance_rate, "{:.2f}"),
+        _shown(c.tokens_per_target_pass, "{:.2f}"),
+        _memory(c.memory_bill_bytes),
+        verdict + (" ★" if c.recommended else ""),
+    )
+
+
+def _shown(number: Maybe, form: str) -> str:
+    value = value_of(number)
+    return "–" if value is None else form.format(value)
+
+
+def _memory(number: Maybe) -> str:
+    value = value_of(number)
+    return "–" if value is None else f"{value / 2**20:+.0f} MiB"
