@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.urls import reverse
 
+from tests.browser.test_axe_in_browser import serious
 from tests.browser.visitors import CHROMIUM, until, visitor
 
 pytestmark = [
@@ -56,3 +57,15 @@ def test_no_name_in_the_order_of_trials_is_cut(live_server, run, width):
         named = someone.page.locator(".trial .arm:visible").count()
         assert named == someone.page.locator(".trial").count() if width == 1280 else someone.page.locator(".trial .key:visible").count() > 0
         assert someone.page.locator(".arm-keys li").all_inner_texts() == ["Aoff", "Bdraft-3", "Cdraft-8", "Dngram-simple"]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_axe_finds_nothing_serious_in_what_is_opened(live_server, run, width, scheme):
+    with visitor(live_server.url, width, scheme) as someone:
+        page = someone.page
+        someone.go(reverse("experiment", args=[run.experiment.id]))
+        page.locator(".recipe summary").first.click()
+        page.locator(".recipe label:text-is('compose')").first.click()
+        assert page.locator(".recipe pre:visible").count() == 1
+        assert serious(page) == []
+        assert someone.sideways() <= 0
