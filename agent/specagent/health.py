@@ -6,6 +6,7 @@ import bisect
 import math
 from collections.abc import Sequence
 
+from speccore.formats import percent
 from speccore.records import ClientHealth, StreamRecord
 from speccore.times import percentile
 
@@ -88,9 +89,9 @@ def bottleneck(health: ClientHealth) -> str:
     """In words, if the client could not keep up with what it measured; else nothing."""
     queued = health.n_queued / health.n_events if health.n_events else 0.0
     if queued > MOST_QUEUED:
-        return f"the client read {queued:.1%} of the events so late that their arrival is only a bound (at most {MOST_QUEUED:.0%} may be)"
+        return f"the client read {percent(queued, 1)} of the events so late that their arrival is only a bound (at most {percent(MOST_QUEUED)} may be)"
     if health.cpu_share is not None and health.cpu_share > MOST_CPU:
-        return f"the client used {health.cpu_share:.0%} of a core: what it measured may be its own speed"
+        return f"the client used {percent(health.cpu_share)} of a core: what it measured may be its own speed"
     if health.stamps == "user" and health.round_ms_p99 is not None and health.round_ms_p99 > MOST_ROUND_MS:
         return f"without the kernel's stamps an arrival is as late as the client's look at it, here up to {health.round_ms_p99:.1f} ms"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .formats import percent
 from .integrity import NAMED, failed, not_checked, passed
 from .measurement import AttemptMeasurement, Check, HostFacts
 
@@ -108,7 +109,7 @@ def clock_spread(hosts: Mapping[str, HostFacts]) -> Check:
         return not_checked(name, "the clock is known of fewer than two trials")
     low, high = min(clocks, key=lambda t: clocks[t]), max(clocks, key=lambda t: clocks[t])
     spread = round(clocks[high] / clocks[low] - 1, 6)
-    sentence = f"median clocks of {len(clocks)} trials lie {spread:.1%} apart, from {clocks[low]:,.0f} MHz ({low}) to {clocks[high]:,.0f} MHz ({high})"
+    sentence = f"median clocks of {len(clocks)} trials lie {percent(spread, 1)} apart, from {clocks[low]:,.0f} MHz ({low}) to {clocks[high]:,.0f} MHz ({high})"
     return (failed if spread > MOST_SPREAD else passed)(name, sentence, spread=spread, clocks=clocks)
 
 

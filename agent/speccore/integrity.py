@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .formats import percent
 from .keys import pair_key
 from .measurement import AttemptMeasurement, Check, Interval, Number, ProbeMeasurement, Withheld, value_of
 from .pairs import BlockPairs, late_events, used_probes
@@ -208,13 +209,13 @@ def probe_failures(blocks: Sequence[BlockPairs]) -> Check:
     right = [ref for b in blocks for ref in b.right_failed]
     dropped = {f"block {b.block}: {item}": why for b in blocks for item, why in b.dropped.items()}
     faults = [
-        f"{_n(refs, 'probe')} of {planned} failed in the {who} ({len(refs) / planned:.0%}{', and none in the other' if not others else ''})"
+        f"{_n(refs, 'probe')} of {planned} failed in the {who} ({percent(len(refs) / planned)}{', and none in the other' if not others else ''})"
         for who, refs, others in (("baseline", left, right), ("arm", right, left))
         if refs and (not others or len(refs) / planned > MOST_FAILED)
     ]
     if len(dropped) / planned > MOST_FAILED and not faults:
         where, why = next(iter(dropped.items()))
-        faults.append(f"{_n(dropped, 'pair')} of {planned} dropped ({len(dropped) / planned:.0%}), first {where} ({why})")
+        faults.append(f"{_n(dropped, 'pair')} of {planned} dropped ({percent(len(dropped) / planned)}), first {where} ({why})")
     evidence = {"baseline": left[:NAMED], "arm": right[:NAMED], "dropped": dict(list(dropped.items())[:NAMED]), "n_planned": planned}
     if faults:
         return failed(name, "; ".join(faults), hard=True, **evidence)
@@ -229,7 +230,7 @@ def client_lag(n_late: int, n_events: int) -> Check:
     if not n_events:
         return not_checked(name, "the client had no stamps of the kernel, so it can't tell when it read late")
     share = n_late / n_events
-    sentence = f"the client read {n_late} of {n_events} events so late that their arrival is only a bound ({share:.1%})"
+    sentence = f"the client read {n_late} of {n_events} events so late that their arrival is only a bound ({percent(share, 1)})"
     if share <= MOST_LATE:
         return passed(name, sentence, hard=True, n_late=n_late, n_events=n_events)
     remedy = "something else wanted its cores: measure again while the host is idle"
@@ -249,7 +250,9 @@ def output_lengths(baseline: Sequence[ProbeMeasurement], arm: Sequence[ProbeMeas
 def length_check(baseline_mean: float, arm_mean: float) -> Check:
     name = "output lengths"
     difference = abs(arm_mean - baseline_mean) / baseline_mean
-    sentence = f"answers have {baseline_mean:.1f} tokens on average in the baseline and {arm_mean:.1f} in the arm ({difference:.0%} apart)"
+    sentence = (
+        f"answers have {baseline_mean:.1f} tokens on average in the baseline and {arm_mean:.1f} in the arm ({percent(difference)} apart)"
+    )
     if difference > LENGTHS_HARD:
         return failed(name, sentence, hard=True, baseline=baseline_mean, arm=arm_mean)
     if difference >= LENGTHS_SOFT:
@@ -272,7 +275,7 @@ def drafter_alive(mode: str, temperature: float, probes: Sequence[ProbeMeasureme
         return not_checked(name, "no step with a draft was counted by position")
     share = accepted / steps
     hard = is_model_drafter(mode) and temperature <= ALIVE_HARD_TEMPERATURE
-    sentence = f"the first drafted token was accepted in {accepted:g} of {steps:g} steps ({share:.0%})"
+    sentence = f"the first drafted token was accepted in {accepted:g} of {steps:g} steps ({percent(share)})"
     return (failed if share < ALIVE else passed)(name, sentence, hard=hard, accepted=accepted, steps=steps)
 
 
@@ -314,7 +317,7 @@ def task_checks(quality: PassDifference | Withheld) -> Check:
     if isinstance(quality, Withheld):
         return not_checked(TASK_CHECKS, f"quality not checked: {quality.withheld}")
     evidence: dict[str, Any] = {"n": quality.n, "baseline": quality.baseline, "arm": quality.arm, "low": quality.low, "high": quality.high}
-    shares = f"{quality.arm:.0%} of the task checks passed in the arm, {quality.baseline:.0%} in the baseline"
+    shares = f"{percent(quality.arm)} of the task checks passed in the arm, {percent(quality.baseline)} in the baseline"
     if quality.high < -QUALITY_TOLERANCE:
         return failed(TASK_CHECKS, f"quality lost: {shares}, n = {quality.n}", **evidence)
     if quality.low > -QUALITY_TOLERANCE:
@@ -371,7 +374,7 @@ def noise_floor_known(noise_floor: float | None) -> Check:
         return failed(
             name, "this host's noise floor is unknown (it is not computed yet from baseline-against-baseline runs); it is taken as 0"
         )
-    return passed(name, f"this host's noise floor is {noise_floor:.1%}", noise_floor=noise_floor)
+    return passed(name, f"this host's noise floor is {percent(noise_floor, 1)}", noise_floor=noise_floor)
 
 
 def shares_cores(shares: bool) -> Check:

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .formats import percent
 from .measurement import Withheld
 from .stats import holm
 
@@ -155,12 +156,12 @@ def _judge(name: str, n: int, found: list[Position], own: list[Position], *, con
         most = max(guilty, key=lambda p: p.at_least)
         words = (
             f"draws its tokens from another distribution than the baseline: at position {most.position} at least "
-            f"{most.at_least:.1%} of the probability lies elsewhere (p = {_p(most.p_adjusted)}), while the baseline agrees with itself"
+            f"{percent(most.at_least, 1)} of the probability lies elsewhere (p = {_p(most.p_adjusted)}), while the baseline agrees with itself"
         )
         return Judged(name, "accused", n, found, words)
     small = [p for p in found if p.p_adjusted < ACCUSE_P]
     words = (
-        f"differs ({_worst(small)}), and no more than {ACCUSE_TV:.0%} of the probability is proven to lie elsewhere"
+        f"differs ({_worst(small)}), and no more than {percent(ACCUSE_TV)} of the probability is proven to lie elsewhere"
         if small
         else "no difference shown"
     )
@@ -177,7 +178,7 @@ def _power_words(found: Sequence[Position]) -> str:
         return ""
     if len(shifts) < len(told):
         return f"more continuations are needed: at {len(told) - len(shifts)} of {len(told)} positions no shift would be found"
-    return f"a shift of {max(shifts):.1%} to or from the likeliest token would be found at any position in nine of ten such tests"
+    return f"a shift of {percent(max(shifts), 1)} to or from the likeliest token would be found at any position in nine of ten such tests"
 
 
 def _worst(found: Sequence[Position]) -> str:

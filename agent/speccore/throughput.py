@@ -8,6 +8,7 @@ from statistics import NormalDist
 
 from . import stats
 from .derive import block_range, computed
+from .formats import percent
 from .integrity import failed, not_checked, passed
 from .measurement import AttemptMeasurement, Check, LoadMeasurement, Maybe, Number, Withheld
 from .pairs import BlockPairs, used_probes
@@ -128,9 +129,7 @@ def right_under_load(point: Point, points: Sequence[Point], baseline: Sequence[A
         return not_checked(name, "no prompt has a check")
     (together, n), (single, n_single) = [(sum(side) / len(side), len(side)) for side in sides]
     low, high = share_difference(together, n, single, n_single)
-    sentence = (
-        f"{together:.0%} of the baseline's task checks passed with {point.concurrency} requests at once and {single:.0%} one at a time"
-    )
+    sentence = f"{percent(together)} of the baseline's task checks passed with {point.concurrency} requests at once and {percent(single)} one at a time"
     evidence = {"together": together, "alone": single, "n": [n, n_single], "low": low, "high": high}
     return (failed if high < -CHECKS_TOLERANCE else passed)(name, sentence, hard=True, **evidence)
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from .formats import percent
 from .measurement import Check, Interval, Verdict, VerdictWord, Withheld
 from .spec import is_model_drafter
 from .stats import MIN_BLOCKS, PassDifference, blocks_needed, too_few_blocks
@@ -135,7 +136,7 @@ def _requirement_lost(v: VerdictInput) -> Verdict | None:
     elif isinstance(v.quality, PassDifference) and v.quality.high < -QUALITY_TOLERANCE:
         reason = "quality"
         sentence = (
-            f"passes {v.quality.arm:.0%} of the task checks against the baseline's {v.quality.baseline:.0%} "
+            f"passes {percent(v.quality.arm)} of the task checks against the baseline's {percent(v.quality.baseline)} "
             f"(difference {_points(v.quality.low)} to {_points(v.quality.high)} points over {v.quality.n} prompts)"
         )
     else:
@@ -171,7 +172,7 @@ def _by_time(v: VerdictInput) -> Verdict:
     elif v.speedup.high < slower_threshold(floor):
         decided = "disable", "slower", f"{ratio(v.speedup)} the baseline's speed", total is not None and total > 1
     elif floor <= v.margin and v.speedup.high < 1 + v.margin:
-        sentence = f"{ratio(v.speedup)} the baseline's speed: no gain of {v.margin:.0%} or more"
+        sentence = f"{ratio(v.speedup)} the baseline's speed: no gain of {percent(v.margin)} or more"
         decided = "disable", "not worth it", sentence, total is not None and total > 1 + v.margin
     if decided is None:
         return _undecided(v, v.speedup.low, v.speedup.high, floor)
@@ -209,7 +210,7 @@ def _unreported(v: VerdictInput) -> list[str]:
 def _undecided(v: VerdictInput, low: float, high: float, floor: float) -> Verdict:
     assert isinstance(v.speedup, Interval)
     if floor > v.margin and slower_threshold(floor) <= low and high <= 1 + floor:
-        sentence = f"{ratio(v.speedup)}: this host can't resolve less than {floor:.0%}, and more blocks don't change that"
+        sentence = f"{ratio(v.speedup)}: this host can't resolve less than {percent(floor)}, and more blocks don't change that"
         return Verdict(word="inconclusive", reason="floor-limited", sentence=sentence)
     sentence = f"{ratio(v.speedup)} straddles the margin; {more_blocks(v, math.log(high / low) / 2)}"
     return Verdict(word="inconclusive", reason="noise-limited", sentence=sentence)

@@ -165,9 +165,9 @@ def rate_server(folder: Path, *options: str) -> Iterator[tuple[int, list[dict[st
     ("health", "said"),
     [
         (ClientHealth(n_events=1000, n_queued=10, stamps="kernel"), ""),
-        (ClientHealth(n_events=1000, n_queued=11, stamps="kernel"), "1.1% of the events so late"),
+        (ClientHealth(n_events=1000, n_queued=11, stamps="kernel"), "1.1 % of the events so late"),
         (ClientHealth(n_events=1000, n_late=900, lag_ms_p99=30.0, stamps="kernel"), ""),  # late, and exact all the same
-        (ClientHealth(n_events=9, cpu_share=0.95, stamps="kernel"), "95% of a core"),
+        (ClientHealth(n_events=9, cpu_share=0.95, stamps="kernel"), "95 % of a core"),
         (ClientHealth(n_events=9, round_ms_p99=3.0, stamps="user"), "up to 3.0 ms"),
         (ClientHealth(n_events=9, round_ms_p99=3.0, stamps="kernel"), ""),
         (ClientHealth(), ""),

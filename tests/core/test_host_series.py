@@ -164,5 +164,5 @@ def test_clock_spread() -> None:
     assert of(host_checks.clock_spread(trials(1000, 1030))) == ("soft", "passed")
     check = host_checks.clock_spread(trials(1000, 1031, None))
     assert of(check) == ("soft", "failed")
-    assert "3.1% apart, from 1,000 MHz (t0) to 1,031 MHz (t1)" in check.sentence
+    assert "3.1 % apart, from 1,000 MHz (t0) to 1,031 MHz (t1)" in check.sentence
     assert of(host_checks.clock_spread(trials(1000, None))) == ("soft", "not checked")

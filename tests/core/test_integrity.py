@@ -151,13 +151,13 @@ def test_probe_failures() -> None:
     assert one_each.sentence == "2 of 80 probes failed, 1 of 40 pairs dropped"
     only_arm = failing(set(), {"1/1"})
     assert of(only_arm) == ("hard", "failed")
-    assert only_arm.sentence == "1 probe of 40 failed in the arm (2%, and none in the other)"
+    assert only_arm.sentence == "1 probe of 40 failed in the arm (2 %, and none in the other)"
     assert of(failing({"1/1"}, set())) == ("hard", "failed")
     assert of(failing({"1/1", "2/1"}, {"1/1", "2/1"})) == ("hard", "passed")  # 5 % exactly
     assert of(failing({"1/1", "2/1", "3/1"}, {"1/1"})) == ("hard", "failed")  # 7.5 % in one
     dropped = failing({"1/1", "2/1"}, {"3/1", "4/1"})  # 5 % in each, but four pairs of 40
     assert of(dropped) == ("hard", "failed")
-    assert dropped.sentence.startswith("4 pairs of 40 dropped (10%), first block 1: count-")
+    assert dropped.sentence.startswith("4 pairs of 40 dropped (10 %), first block 1: count-")
     assert dropped.sentence.endswith("(off: broken)")
     assert of(integrity.probe_failures([])) == ("soft", "not checked")
 

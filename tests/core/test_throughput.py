@@ -162,7 +162,7 @@ def test_a_baseline_that_answers_wrongly_under_load_is_invalid_at_that_point_onl
     found = passing(0.0, 1.0)
     c = compared(spec, found)["draft-4"]
     assert (c.verdict.word, c.verdict.reason) == ("invalid", "answers right under load")
-    assert "0% of the baseline's task checks passed with 4 requests at once and 100% one at a time" in c.verdict.sentence
+    assert "0 % of the baseline's task checks passed with 4 requests at once and 100 % one at a time" in c.verdict.sentence
     plan = plan_job(spec, {"count": workload(n=60, n_warmup=8)})
     alone = next(c for c in analyse_job(spec, plan, found, [], JobFacts()).comparisons if c.concurrency == 1)
     assert alone.verdict.word != "invalid"
