@@ -181,7 +181,10 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    # Refusals are the API's to log, with their code; a page that isn't there is no event.
-    "loggers": {"django.request": {"level": "ERROR"}},
+    # Refusals are the API's to log, with their code, and a form that is too large is the page's; a page that isn't there is no event.
+    "loggers": {
+        "django.request": {"level": "ERROR"},
+        **{f"django.security.{name}": {"level": "CRITICAL"} for name in ("RequestDataTooBig", "TooManyFieldsSent", "TooManyFilesSent")},
+    },
     "root": {"handlers": ["stderr"], "level": os.environ.get("LOG_LEVEL", "INFO")},
 }

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.http import Http404
+from django.urls import Resolver404, resolve
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -34,7 +35,7 @@ from specweb.results.services.reports import report_attempt
 
 from .auth import AgentToken, IsHost, lease_in
 from .blobs import answer_head, receive, refuse_what_is_no_hash
-from .errors import BlobsMissing
+from .errors import BlobsMissing, NotFound
 from .messages import decoded
 
 
@@ -112,13 +113,23 @@ class ReportView(AgentView):
 
 
 class NothingHere(APIView):
-    """Any other address of the tree: refused in the one shape, not as a page."""
+    """Any other address of the tree: refused in the one shape, not as a page, with the address that was probably meant."""
 
     authentication_classes: list[type] = []
     permission_classes: list[type] = []
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        raise Http404
+        raise NotFound(_meant(request.path_info))
+
+
+def _meant(path: str) -> str:
+    """The address with a slash more or less, if there is one; else empty."""
+    other = path.rstrip("/") if path.endswith("/") else f"{path}/"
+    try:
+        found = resolve(other)
+    except Resolver404:
+        return ""
+    return "" if getattr(found.func, "cls", None) is NothingHere else other
 
 
 def _is_uuid(text: str) -> bool:

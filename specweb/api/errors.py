@@ -6,7 +6,7 @@ import errno
 import logging
 from typing import Any
 
-from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation, TooManyFieldsSent, TooManyFilesSent
 from django.db import DataError, IntegrityError
 from django.http import Http404
 from django.utils.encoding import escape_uri_path
@@ -45,6 +45,14 @@ STATUS = {
 class BlobsMissing(ServerError):
     code = "blobs_missing"
     remedy = "Send the files that details.missing names, then report again."
+
+
+class NotFound(ServerError):
+    code = "not_found"
+    retry = False
+
+    def __init__(self, meant: str = "") -> None:
+        super().__init__("there is nothing at this address", remedy=f"The address is {escape_uri_path(meant)}" if meant else "")
 
 
 class LengthRequired(ServerError):
@@ -139,6 +147,11 @@ def _body_and_status(error: Exception) -> tuple[ErrorBody, int]:
         return _error("storage_full", "the service has no room left for evidence", remedy=remedy, retry=True), 507
     if isinstance(error, RequestDataTooBig):
         return _error("message_too_large", "the message is larger than this service takes"), 413
+    if isinstance(error, TooManyFieldsSent | TooManyFilesSent):
+        what = "files" if isinstance(error, TooManyFilesSent) else "fields"
+        return _error(
+            "bad_request", f"the form has too many {what}", remedy="Send the experiment as JSON or YAML, or a form with one file."
+        ), 400
     if isinstance(error, SuspiciousOperation):
         return _error("bad_request", f"the request can't be read: {error}"), 400
     if isinstance(error, exceptions.APIException):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from django.contrib.auth import login
 from django.contrib.auth.forms import AuthenticationForm
-from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
+from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent, TooManyFilesSent
 from django.http import HttpRequest, HttpResponse
 from django.middleware.csrf import REASON_CSRF_TOKEN_MISSING, REASON_NO_CSRF_COOKIE
 from django.shortcuts import render
 from django.urls import Resolver404, resolve
+from django.utils.encoding import escape_uri_path
 from django.views.defaults import bad_request as plain_bad_request
 from speccore.yamltext import MAX_BYTES, data_to_yaml
 
@@ -18,6 +20,8 @@ from specweb.experiments import offers
 
 from .form_data import data_of
 from .form_page import read_sent
+
+log = logging.getLogger(__name__)
 
 #: Fields that are not carried on.
 _NOT_CARRIED = frozenset({"csrfmiddlewaretoken", "do", "username", "password"})
@@ -73,9 +77,10 @@ def _is_ours(request: HttpRequest, reason: str) -> bool:
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """A form that is too large for the service, in words."""
-    if not isinstance(exception, TooManyFieldsSent | RequestDataTooBig):
+    if not isinstance(exception, TooManyFieldsSent | TooManyFilesSent | RequestDataTooBig):
         return plain_bad_request(request, exception)
-    context = {"too_many": isinstance(exception, TooManyFieldsSent)}
+    log.info("POST %s refused, too large: %s", escape_uri_path(request.path), exception)
+    context = {"too_many": isinstance(exception, TooManyFieldsSent), "too_many_files": isinstance(exception, TooManyFilesSent)}
     if request.headers.get("HX-Request"):
         return _notice(request, "dashboard/_form_too_large.html", context)
     return render(request, "dashboard/form_too_large.html", context, status=400)

@@ -124,6 +124,7 @@ PROGRAMS = {
     "agent/v1/workloads/<str:content_hash>": Row(get=NOBODY),
     "agent/v1/blobs/<str:sha256>": Row(put=NOBODY),
     "agent/v1/attempts/<uuid:attempt_id>/report": Row(post=NOBODY),
+    "^(?:api|agent)(?:/|$)": Row(get=NOWHERE, post=NOWHERE, put=NOWHERE),
     "agent/v1/": Row(get=NOWHERE, post=NOWHERE, put=NOWHERE),
 }
 TABLE = PAGES | PROGRAMS
