@@ -132,16 +132,16 @@ FIXED = {"version": 1, "warmup.mode": Warmup.model_fields["mode"].default}
 MODE_WORDS: dict[str, str] = {
     "off": "no speculation: the baseline",
     "draft": "a smaller model proposes",
-    "mtp": "the target’s own prediction layers propose",
+    "mtp": "the target’s own layers propose",
     "eagle3": "an EAGLE-3 head proposes",
     "dflash": "a DFlash head proposes",
     "dspark": "a DSpark head proposes",
-    "ngram": "repeats what followed the same words before",
-    "ngram-simple": "repeats what followed the last few tokens before",
-    "ngram-map-k": "looks n-grams up in a map of this text",
-    "ngram-map-k4v": "a map with several continuations each",
-    "ngram-mod": "a hashed map that outlives the request",
-    "ngram-cache": "a cache of n-grams that outlives the request",
+    "ngram": "continues as the same words did before",
+    "ngram-simple": "continues as the text did before",
+    "ngram-map-k": "a map of this text’s n-grams",
+    "ngram-map-k4v": "a map with more continuations",
+    "ngram-mod": "a hashed map, kept after a request",
+    "ngram-cache": "n-grams, kept after a request",
     "suffix": "a suffix tree of earlier answers",
 }
 

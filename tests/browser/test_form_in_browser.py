@@ -65,6 +65,40 @@ def focus_of(page: Page) -> str:
     return page.evaluate("document.activeElement.id")
 
 
+# --- how it looks ---
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_fault_of_a_narrow_field_has_the_rows_width(live_server, width):
+    with visitor(live_server.url, width) as someone:
+        page = someone.page
+        someone.go(NEW)
+        page.fill("#f-arms-1-draft_limit", "5000")
+        page.fill("#f-points-0-max_tokens", "a few")
+        press(page, "preview")
+        for name in ("arms-1-draft_limit", "points-0-max_tokens"):
+            slot = page.locator(f"#f-{name}-fault")
+            fault, row = slot.bounding_box(), slot.locator("xpath=ancestor::*[@role='group']").bounding_box()
+            field = page.locator(f"#f-{name}").bounding_box()
+            assert fault["width"] > 0.85 * row["width"]
+            assert fault["height"] < (50 if width == 1280 else 90)
+            assert fault["y"] >= field["y"] + field["height"]
+        assert page.inner_text("#f-arms-1-draft_limit-fault").startswith("should be a whole number from 1 to 1,024")
+        assert page.get_attribute("#f-arms-1-draft_limit", "aria-describedby").endswith("f-arms-1-draft_limit-fault")
+        assert someone.sideways() <= 0
+
+
+def test_the_words_of_a_mode_are_uncut(live_server):
+    with visitor(live_server.url, 1280) as someone:
+        page = someone.page
+        someone.go(NEW)
+        # As wide as its longest words where nothing narrows it.
+        wide = """() => { const s = document.getElementById("f-arms-1-mode"), c = s.cloneNode(true);
+          c.style.width = "auto"; s.parentNode.append(c); const w = c.offsetWidth; c.remove(); return [s.offsetWidth, w]; }"""
+        has, needs = page.evaluate(wide)
+        assert has >= needs
+
+
 # --- building an experiment ---
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 
 ROOT = Path(__file__).parents[2]
 NEW = "/experiments/new"
-HELP = re.compile(r'(?s)<p class="fault" id="f-(?P<name>[^"]+)-fault">(?P<text>[^<]+)</p>')
+HELP = re.compile(r'(?s)<p class="fault" id="f-(?P<name>[^"]+)-fault"[^>]*>(?P<text>[^<]+)</p>')
 
 
 @pytest.fixture
