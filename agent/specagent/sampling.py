@@ -13,8 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from speccore import engines
-from speccore.errors import EngineError, EngineLoadedOther, ProbeFailed
+from speccore.errors import EngineError, ProbeFailed
 from speccore.sampling_rule import Answer, RuleResult, sampling_rule, seeds
 from speccore.spec import Point, Sampling
 
@@ -22,9 +21,8 @@ from . import ready
 from .asking import Closed, Exchange, Request, Target
 from .launch import Engine, Stopped
 from .load import run_load
-from .runtimes import engine_environment
 from .sse import parse_response
-from .trial import PreparedJob, render
+from .trial import PreparedJob, check_loaded, launch_command
 
 #: Requests between two looks at how far it is.
 _BATCH = 200
@@ -165,22 +163,14 @@ def running(job: PreparedJob, arm: str, work: Path, stop: threading.Event) -> It
     folder = work / name
     folder.mkdir(parents=True)
     port = ready.free_port()
-    draft = job.drafts.get(arm)
-    bindings = engines.Bindings(
-        executable=job.runtime.info.executable, target=job.target.path, draft=draft.path if draft else "", host=ready.LOOPBACK, port=port
-    )
-    rendered = render(job, arm, bindings)
+    rendered, environment = launch_command(job, arm, port)
     records = job.host.engine_records
     if records:
         records.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = folder / "server.log"
-    environment = engine_environment({**job.runtime.env, **rendered.env})
     engine = Engine(rendered.argv, environment, folder, log, record=records / f"{name}.json" if records else None)
     try:
-        settings = job.offer.spec.engine
-        props = ready.wait_ready(engine, job.dialect, port, log, settings.start_timeout_s, stop)
-        if problem := job.dialect.loaded_problem(props, settings, job.target.path, settings.context):
-            raise EngineLoadedOther(problem)
+        check_loaded(job, ready.wait_ready(engine, job.dialect, port, log, job.offer.spec.engine.start_timeout_s, stop))
         yield port
     finally:
         engine.stop(hurry=stop)

@@ -159,20 +159,11 @@ class Attempt:
         job, spec, state = self._job, self._job.offer.spec, self._state
         self._enter("starting")
         arm = spec.arm(self._trial.arm)
-        draft = job.drafts.get(arm.name)
-        for model in (job.target, draft):
+        for model in (job.target, job.drafts.get(arm.name)):
             if model:
                 job.host.model(model.manifest_hash)
         port = ready.free_port()
-        bindings = engines.Bindings(
-            executable=job.runtime.info.executable,
-            target=job.target.path,
-            draft=draft.path if draft else "",
-            host=ready.LOOPBACK,
-            port=port,
-        )
-        rendered = render(job, arm.name, bindings)
-        environment = engine_environment({**job.runtime.env, **rendered.env})
+        rendered, environment = launch_command(job, arm.name, port)
         state.launch = {
             "argv": rendered.argv,
             "env": {k: v for k, v in environment.items() if k in job.runtime.env or k in rendered.env},
@@ -190,10 +181,7 @@ class Attempt:
         props = ready.wait_ready(state.engine, job.dialect, port, self._log, spec.engine.start_timeout_s, self._stop)
         state.launch["healthy_after_s"] = time.monotonic() - began
         state.launch["props"] = props
-        # a server without a model is healthy too (router mode); so is one with another context
-        problem = job.dialect.loaded_problem(props, spec.engine, job.target.path, spec.engine.context)
-        if problem:
-            raise EngineLoadedOther(problem)
+        check_loaded(job, props)
         return port
 
     def _record(self) -> Path | None:
@@ -385,6 +373,23 @@ class Attempt:
         events = [e for e in self._state.probed[-1].record.events if e.tokens]
         span = events[-1].at_s - events[0].at_s if events else 0.0
         return sum(e.tokens for e in events[1:]) / span if span > 0 else None
+
+
+def launch_command(job: PreparedJob, arm: str, port: int) -> tuple[engines.Rendered, dict[str, str]]:
+    """An arm's command on this host with the engine's whole environment. Raises the refusals as one error."""
+    draft = job.drafts.get(arm)
+    bindings = engines.Bindings(
+        executable=job.runtime.info.executable, target=job.target.path, draft=draft.path if draft else "", host=ready.LOOPBACK, port=port
+    )
+    rendered = render(job, arm, bindings)
+    return rendered, engine_environment({**job.runtime.env, **rendered.env})
+
+
+def check_loaded(job: PreparedJob, props: dict[str, Any]) -> None:
+    """A server without a model is healthy too (router mode); so is one with another context."""
+    settings = job.offer.spec.engine
+    if problem := job.dialect.loaded_problem(props, settings, job.target.path, settings.context):
+        raise EngineLoadedOther(problem)
 
 
 def render(job: PreparedJob, arm: str, bindings: Any) -> engines.Rendered:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 from specagent import local, runner
 from specagent.config import Config, ModelEntry, RuntimeEntry
 from specagent.filecache import FileCache
@@ -18,6 +21,7 @@ from speccore.protocol import Finished, Running
 from speccore.spec import ExperimentSpec
 from speccore.workload import Item, Workload
 
+from tests.agent.commands import SMALL
 from tests.agent.fake_server import FakeServer
 
 REPO = Path(__file__).resolve().parents[2]
@@ -116,3 +120,20 @@ def spec_with():
 @pytest.fixture
 def fake_server(workload: Workload) -> FakeServer:
     return FakeServer({workload.name: workload})
+
+
+@pytest.fixture
+def config_file(config: Config, tmp_path: Path) -> Path:
+    path = tmp_path / "agent.yaml"
+    path.write_text(yaml.safe_dump(json.loads(config.model_dump_json(exclude_none=True))))
+    return path
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Callable[..., Path]:
+    def write(**changes: object) -> Path:
+        path = tmp_path / "experiment.yaml"
+        path.write_text(yaml.safe_dump(SMALL | changes))
+        return path
+
+    return write

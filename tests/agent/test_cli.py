@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,42 +19,9 @@ from specagent.client import Client
 from specagent.config import Config
 from speccore.protocol import EnrolReply
 
+from tests.agent.commands import SMALL, call, command
 from tests.agent.fake_server import FakeServer
 from tests.agent.ggufs import make_headless
-
-SMALL = {
-    "name": "small",
-    "target": {"model": "target"},
-    "engine": {"context": 512},
-    "arms": [{"name": "off", "mode": "off"}, {"name": "draft-3", "mode": "draft", "draft_model": "draft", "draft_limit": 3}],
-    "points": [{"workload": "count", "max_tokens": 16, "probes": 2}],
-    "blocks": 3,
-}
-
-
-@pytest.fixture
-def config_file(config: Config, tmp_path: Path) -> Path:
-    path = tmp_path / "agent.yaml"
-    path.write_text(yaml.safe_dump(json.loads(config.model_dump_json(exclude_none=True))))
-    return path
-
-
-@pytest.fixture
-def experiment(tmp_path: Path) -> Callable[..., Path]:
-    def write(**changes: object) -> Path:
-        path = tmp_path / "experiment.yaml"
-        path.write_text(yaml.safe_dump(SMALL | changes))
-        return path
-
-    return write
-
-
-def command(*args: object) -> list[str]:
-    return [str(Path(sys.executable).with_name("specweb-agent")), *map(str, args)]
-
-
-def call(*args: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*args), capture_output=True, text=True, timeout=120, env=os.environ | (env or {}))
 
 
 def test_run_prints_the_comparison_and_leaves_the_evidence(config_file: Path, experiment: Callable, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import yaml
 from specagent import cli
 from specagent.config import Config, ModelEntry, RuntimeEntry
 
-from tests.agent.test_cli import SMALL, call
+from tests.agent.commands import SMALL, call
 from tests.agent.test_cli_probe import engine
 
 POINT = "free-text/c1/ctx0/t0"

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import yaml
 from specagent import cli
-from specagent.config import Config
 from specagent.inventory import Host
 from specagent.local import BlockClock, make_offer
 from specagent.push import read_folder
@@ -26,27 +25,10 @@ from speccore.selfrun import RunIndex
 from speccore.spec import parse_spec
 from speccore.workloads import builtin
 
-from tests.agent.test_cli import SMALL, call, command
+from tests.agent.commands import SMALL, call, command
 from tests.runs import edit, make_run
 
 Tell = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def config_file(config: Config, tmp_path: Path) -> Path:
-    path = tmp_path / "agent.yaml"
-    path.write_text(yaml.safe_dump(json.loads(config.model_dump_json(exclude_none=True))))
-    return path
-
-
-@pytest.fixture
-def experiment(tmp_path: Path) -> Callable[..., Path]:
-    def write(**changes: object) -> Path:
-        path = tmp_path / "experiment.yaml"
-        path.write_text(yaml.safe_dump(SMALL | changes))
-        return path
-
-    return write
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from specagent.inventory import Host, take_inventory
 from speccore.errors import SpecError
 from speccore.preflight import compare_pair
 
+from tests.agent.commands import SMALL, call
 from tests.agent.ggufs import make_draft_of_another_vocabulary, make_headless
-from tests.agent.test_cli import SMALL, call
 
 
 @pytest.fixture

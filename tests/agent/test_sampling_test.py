@@ -18,7 +18,7 @@ import yaml
 from specagent import cli
 from specagent.config import Config
 
-from tests.agent.test_cli import SMALL, call, command
+from tests.agent.commands import SMALL, call, command
 from tests.agent.test_cli_probe import engine
 from tests.replay.scripted import ReplayServer, Script
 
