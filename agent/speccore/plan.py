@@ -29,6 +29,9 @@ DISTINCT_BYTES = 64
 MAX_TRIALS = 10_000
 MAX_REQUESTS = 200_000
 
+#: Of a point: what is not offered yet, with the only value that is.
+_NOT_YET: dict[str, object] = {"occupied_context": 0, "rate_per_s": None, "warm": False, "thinking": None}
+
 #: Most attempts at one trial, and the number of blocks in which an arm may fail before it is given up.
 MAX_ATTEMPTS = 2
 BLOCKS_UNTIL_GIVEN_UP = 2
@@ -102,13 +105,23 @@ def _missing(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterato
 
 
 def _not_offered(spec: ExperimentSpec) -> Iterator[SpecError]:
-    for i, point in enumerate(spec.points):
-        if point.occupied_context:
+    asked: list[tuple[str, object, object]] = [
+        *((f"points.{i}.{key}", getattr(p, key), usual) for i, p in enumerate(spec.points) for key, usual in _NOT_YET.items()),
+        ("sequential", spec.sequential, False),
+        ("sampling_test", spec.sampling_test, None),
+        ("fit", spec.fit, False),
+        ("warmup.mode", spec.warmup.mode, "fixed"),
+        ("requirements.free_memory_mib", spec.requirements.free_memory_mib, None),
+        ("requirements.quality", spec.requirements.quality, "not lost"),
+    ]
+    for field, value, usual in asked:
+        if value != usual:
+            only = "nothing" if usual is None else usual
             yield SpecError(
-                f"point {point.key!r}: occupied_context {point.occupied_context} is not offered yet, only 0",
-                remedy="Set occupied_context to 0, or leave it out.",
-                field=f"points.{i}.occupied_context",
-                value=point.occupied_context,
+                f"{field} {value} is not offered yet, only {only}",
+                remedy=f"Set {field} to {only}, or leave it out.",
+                field=field,
+                value=str(value),
             )
 
 

@@ -20,7 +20,7 @@ from .modes import is_model_drafter as is_model_drafter
 from .person import STORED, is_stored
 from .person import Person as Person
 from .spec_rules import Fault, arm_faults, extra_faults, faults_between, idle_model, whole_faults, yaml_word
-from .spec_words import NAME_PATTERN, PLAIN_PATTERN, TEXT_PATTERN, TYPE_PATTERN, given_in_words, nearest, shown, words_of
+from .spec_words import DEVICE_PATTERN, NAME_PATTERN, PLAIN_PATTERN, TEXT_PATTERN, TYPE_PATTERN, given_in_words, nearest, shown, words_of
 
 SPEC_VERSION = 1
 BETWEEN = "between_fields"  # the type of the errors that rules between fields raise
@@ -99,6 +99,14 @@ class Arm(Person):
     draft_min: int | None = Field(default=None, ge=0, le=1024, description="fewest tokens worth a draft")
     p_min: float | None = Field(default=None, ge=0, le=1, description="least probability of a drafted token")
     draft_gpu_layers: int | None = Field(default=None, ge=0, le=10_000, description="layers of the helper model on the GPU")
+    draft_device: str | None = Field(
+        default=None,
+        max_length=80,
+        pattern=DEVICE_PATTERN,
+        description="device of the helper model as the engine names it, or none for the CPU",
+    )
+    draft_kv_type_k: str | None = Field(default=None, max_length=16, pattern=TYPE_PATTERN)
+    draft_kv_type_v: str | None = Field(default=None, max_length=16, pattern=TYPE_PATTERN)
     ngram_size: int | None = Field(default=None, ge=1, le=1024, description="length of the looked-up n-gram")
     #: A second arm of mode off that measures the host's noise floor; never the baseline.
     control: bool = False
@@ -144,6 +152,13 @@ class Point(Person):
         le=10_000,
         description="timed requests in each start of the engine; with several at once at least 24, and 4 for each",
     )
+    rate_per_s: float | None = Field(
+        default=None, gt=0, le=10_000, description="requests sent by the clock, so many a second on average, whatever the answers do"
+    )
+    warm: bool = Field(default=False, description="each prompt was asked before in the same start: what a repeat is worth")
+    thinking: bool | None = Field(
+        default=None, description="the prompt goes through the model's chat template, with thinking on or off; unset: the bare text"
+    )
 
     @property
     def n_requests(self) -> int:
@@ -152,22 +167,44 @@ class Point(Person):
 
     @property
     def key(self) -> str:
-        """Identity inside the experiment, e.g. ``count/c1/ctx0/t0``."""
-        return f"{self.workload}/c{self.concurrency}/ctx{self.occupied_context}/t{self.sampling.temperature:g}"
+        """Identity inside the experiment, e.g. ``count/c1/ctx0/t0``; what is rarely set is added, e.g. ``/r2``, ``/warm``, ``/nothink``."""
+        rare = [f"r{self.rate_per_s:g}"] if self.rate_per_s is not None else []
+        rare += ["warm"] if self.warm else []
+        rare += [] if self.thinking is None else ["think" if self.thinking else "nothink"]
+        usual = f"{self.workload}/c{self.concurrency}/ctx{self.occupied_context}/t{self.sampling.temperature:g}"
+        return "/".join([usual, *rare])
 
 
 class Warmup(Person):
-    """Requests before the first probe, kept and never counted. ``fixed`` sends ``requests`` of them."""
+    """Requests before the first probe, kept and never counted.
 
-    mode: Literal["fixed"] = "fixed"
+    ``fixed`` sends ``requests`` of them in all; ``settled`` sends them at each point until the last two windows of 3 agree
+    within 5 % in time per token, ``most`` at the most.
+    """
+
+    mode: Literal["fixed", "settled"] = "fixed"
     requests: int = Field(default=1, ge=1, le=100)
+    most: int = Field(
+        default=10, ge=6, le=100, description="warm-up requests of a point at the most, where they go on until it has settled"
+    )
 
 
 class Requirements(Person):
-    """What an arm must still offer to be worth keeping."""
+    """What an arm must still offer to be worth keeping. ``quality``: not shown to be lost, or shown to be held."""
 
     context: int | None = Field(default=None, ge=1, description="tokens per slot")
     slots: int | None = Field(default=None, ge=1)
+    free_memory_mib: int | None = Field(default=None, ge=0, le=2**30, description="MiB that must be left free where the model runs")
+    quality: Literal["not lost", "held"] = "not lost"
+
+
+class SamplingTest(Person):
+    """Short continuations with and without speculation, under other seeds: whether both draw from one distribution (design §7)."""
+
+    workload: str = Field(min_length=1, max_length=120, pattern=PLAIN_PATTERN, description="whose prompts are continued")
+    continuations: int = Field(default=2000, ge=100, le=100_000, description="of each arm, over all blocks")
+    positions: int = Field(default=4, ge=1, le=16, description="tokens of each")
+    sampling: Sampling = Sampling(temperature=0.8)
 
 
 class Placement(Person):
@@ -191,10 +228,13 @@ class ExperimentSpec(Person):
     arms: list[Arm] = Field(min_length=2, max_length=40)
     points: list[Point] = Field(min_length=1, max_length=60)
     blocks: int = Field(default=5, ge=1, le=100, description="how often each arm is started")
+    sequential: bool = Field(default=False, description="look after blocks 3, 5, 7 and 10: an arm that is decided leaves later ones")
     warmup: Warmup = Warmup()
     seed: int = Field(default=1, ge=0, le=2**31 - 1, description="draws orders, prompts and their seeds")
     margin: float = Field(default=0.03, ge=0, le=1, description="the speed-up that is worth having: 0.03 is 3 %")
     requirements: Requirements = Requirements()
+    sampling_test: SamplingTest | None = None
+    fit: bool = Field(default=False, description="after the blocks, find the largest context that loads with and without each helper")
     placement: Placement = Placement()
 
     @model_validator(mode="after")

@@ -14,7 +14,20 @@ from typing import Any
 from .modes import BASELINE_MODE, MODES, MODES_WITH_DRAFT_MODEL
 from .spec_words import given_in_words, shown
 
-_SPECULATION_FIELDS = ("draft_model", "draft_limit", "draft_min", "p_min", "ngram_size", "draft_gpu_layers")
+_SPECULATION_FIELDS = (
+    "draft_model",
+    "draft_limit",
+    "draft_min",
+    "p_min",
+    "ngram_size",
+    "draft_gpu_layers",
+    "draft_device",
+    "draft_kv_type_k",
+    "draft_kv_type_v",
+)
+
+#: Of a point: keys that are rarely set and belong to its identity.
+_RARE = ("rate_per_s", "warm", "thinking")
 
 Fault = tuple[str, str]  # dotted field, words
 #: Flags of the engine with their values, all together: more than anybody sets, and each is compared with all that the engine knows.
@@ -141,7 +154,10 @@ def _key_of(point: Mapping[Any, Any]) -> str | None:
     temperature = _number(sampling, "temperature") if isinstance(sampling, dict) else None
     if not isinstance(point.get("workload"), str) or temperature is None or None in numbers:
         return None
-    return f"{point['workload'][:120]}/c{numbers[0]:g}/ctx{numbers[1]:g}/t{temperature:g}"
+    usual = f"{point['workload'][:120]}/c{numbers[0]:g}/ctx{numbers[1]:g}/t{temperature:g}"
+    return "/".join(
+        [usual, *(f"{name} {shown(v)}" for name in _RARE if (v := point.get(name)) not in (None, "") and (name, v) != ("warm", False))]
+    )
 
 
 def _twice(names: list[Any]) -> Iterator[tuple[int, str]]:

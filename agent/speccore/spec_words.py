@@ -15,11 +15,13 @@ from pydantic.fields import FieldInfo
 #: Patterns of the schema, with what they say to a person.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._+/@-]*$"
 TYPE_PATTERN = r"^[a-z0-9_]+$"
+DEVICE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:,-]*$"
 # Control characters are neither seen nor meant; those that turn the direction of writing turn what stands beside them too.
 PLAIN_PATTERN = r"^[^\x00-\x1f\x7f\u2028-\u202e\u2066-\u2069]*$"
 TEXT_PATTERN = r"^[^\x00-\x08\x0b-\x1f\x7f\u2028-\u202e\u2066-\u2069]*$"  # lines and tabs are part of a text
 _PATTERN_WORDS = {
     NAME_PATTERN: "may hold letters, digits, spaces and . _ + / @ - and begins with a letter or digit",
+    DEVICE_PATTERN: "may hold letters, digits and _ . : , - as in CUDA1",
     TYPE_PATTERN: "may hold lower-case letters, digits and _, as in q8_0",
     PLAIN_PATTERN: "holds a control character: remove it",
     TEXT_PATTERN: "holds a control character: remove it",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from speccore.spec import MODES, MODES_WITH_DRAFT_MODEL, Warmup
+from speccore.spec import MODES, MODES_WITH_DRAFT_MODEL
 
 Kind = Literal["text", "number", "choice", "tick", "area"]
 
@@ -67,6 +67,12 @@ ENGINE_MORE = (
 )
 PLAN = (
     _number("blocks", "Blocks", "Each block starts every arm once; 5 are usual, fewer than 3 give no verdict.", "5"),
+    Field("sequential", "Stop early", "Looks after blocks 3, 5, 7 and 10: an arm that is decided leaves the later ones.", "tick"),
+    Field("fit", "Find what fits", "After the blocks, finds the largest context that loads with and without each helper.", "tick"),
+    Field(
+        "warmup.mode", "Warm-up", "A fixed number of requests, or at each point until the speed has settled.", "choice", "fixed", "warmups"
+    ),
+    _number("warmup.most", "Warm-up at most", "Requests of a point until it has settled, at the most.", "10"),
     _number("warmup.requests", "Warm-up requests", "Sent before the first timed request of each start, and not counted.", "1"),
     _number("seed", "Seed", "Draws the order of arms, the prompts and their seeds.", "1"),
     _number("margin", "Margin", "The smallest gain worth having, as a share: 0.03 is 3 %.", "0.03"),
@@ -74,6 +80,33 @@ PLAN = (
 REQUIREMENTS = (
     _number("requirements.context", "Context kept", "Tokens per slot that an arm must still offer to be worth keeping.", "none"),
     _number("requirements.slots", "Slots kept", "Slots that an arm must still offer to be worth keeping.", "none"),
+    _number(
+        "requirements.free_memory_mib", "Memory left free, MiB", "That must stay free where the model runs, for an arm to be kept.", "none"
+    ),
+    Field(
+        "requirements.quality",
+        "Quality",
+        "Not shown to be lost, or shown to be held: the latter needs many checked prompts.",
+        "choice",
+        "not lost",
+        "qualities",
+    ),
+)
+SAMPLING_TEST = (
+    Field(
+        "sampling_test.workload",
+        "Sampling test",
+        "Prompts to continue under other seeds: do both draw alike? Empty: no test.",
+        "choice",
+        "none",
+        "workloads",
+    ),
+    _number("sampling_test.continuations", "Continuations", "Of each arm, over all blocks.", "2000"),
+    _number("sampling_test.positions", "Tokens of each", "Positions that are compared.", "4"),
+    _number("sampling_test.sampling.temperature", "Test temperature", "At which the continuations are drawn.", "0.8"),
+    _number("sampling_test.sampling.top_k", "Test top k", "Only the k likeliest tokens are drawn from.", "engine’s"),
+    _number("sampling_test.sampling.top_p", "Test top p", "Only the likeliest tokens that make up this probability.", "engine’s"),
+    _number("sampling_test.sampling.min_p", "Test min p", "Only tokens at least this likely, as a share of the likeliest.", "engine’s"),
 )
 PLACEMENT = (
     _number("placement.count", "On how many hosts", "Any that fit, where no host is ticked.", "1"),
@@ -90,6 +123,19 @@ ARM_MORE = (
     _number("draft_min", "Draft min", "Fewest tokens that are worth verifying.", "engine’s", "speculates"),
     _number("p_min", "Least probability", "The drafter stops when it is less sure than this, from 0 to 1.", "engine’s", "speculates"),
     _number("draft_gpu_layers", "Draft GPU layers", "Layers of the draft model on the card.", "engine’s", "with-model"),
+    Field(
+        "draft_device",
+        "Draft device",
+        "Where the draft model runs, as the engine names it: CUDA1, or none for the CPU.",
+        default="engine’s",
+        matters="with-model",
+    ),
+    Field(
+        "draft_kv_type_k", "Draft KV type K", "Number format of the draft model’s cached keys.", default="engine’s", matters="with-model"
+    ),
+    Field(
+        "draft_kv_type_v", "Draft KV type V", "Number format of the draft model’s cached values.", default="engine’s", matters="with-model"
+    ),
     _number("ngram_size", "N-gram size", "Length of the text that is looked up in what was said so far.", "engine’s", "with-ngram"),
     Field("control", "Control", "A second arm with mode off, which tells how much the host varies by itself.", "tick", matters="plain"),
 )
@@ -102,6 +148,21 @@ POINT = (
 )
 POINT_MORE = (
     _number("occupied_context", "Occupied context", "Tokens that are in the cache before the timed answer.", "0"),
+    _number(
+        "rate_per_s",
+        "Rate, 1/s",
+        "Requests by the clock, so many a second, whatever the answers do; empty: the next when one has ended.",
+        "none",
+    ),
+    Field("warm", "Warm", "Each prompt was asked before in the same start: measures what a repeat is worth.", "tick"),
+    Field(
+        "thinking",
+        "Chat and thinking",
+        "Through the model’s chat template, with thinking on or off; empty: the bare text.",
+        "choice",
+        "bare text",
+        "thinkings",
+    ),
     _number("sampling.top_k", "Top k", "Only the k likeliest tokens are drawn from.", "engine’s"),
     _number("sampling.top_p", "Top p", "Only the likeliest tokens that make up this probability.", "engine’s"),
     _number("sampling.min_p", "Min p", "Only tokens at least this likely, as a share of the likeliest.", "engine’s"),
@@ -116,7 +177,7 @@ LABEL = (
 )
 
 #: Fields that stand once, in the order of the spec.
-SINGLE = (*QUESTION, *TARGET, *RUNTIME, *ENGINE, *ENGINE_MORE, *PLAN, *REQUIREMENTS, *PLACEMENT)
+SINGLE = (*QUESTION, *TARGET, *RUNTIME, *ENGINE, *ENGINE_MORE, *PLAN, *REQUIREMENTS, *SAMPLING_TEST, *PLACEMENT)
 #: Groups of rows, by the name that their fields begin with.
 ROWS: dict[str, tuple[Field, ...]] = {
     "engine-extra": EXTRA,
@@ -127,7 +188,7 @@ ROWS: dict[str, tuple[Field, ...]] = {
 #: What a row is called, for a message about it.
 ROW_WORDS = {"engine-extra": "Flag", "arms": "Arm", "points": "Point", "placement-labels": "Label"}
 #: What the form doesn't ask for, since it has one value.
-FIXED = {"version": 1, "warmup.mode": Warmup.model_fields["mode"].default}
+FIXED = {"version": 1}
 
 MODE_WORDS: dict[str, str] = {
     "off": "no speculation: the baseline",

@@ -159,6 +159,7 @@ class Form:
     hosts: list[HostChoice]
     faults: list[Fault]
     engine_open: bool
+    sampling_open: bool
     datalists: list[tuple[str, list[Offer]]]
     helps: dict[str, list[Field]]
     extra_help: dict[str, str]
@@ -181,6 +182,7 @@ def form_of(sent: Sent, offered: Choices, faults: Sequence[Fault], focus: str) -
         # A link that leads nowhere helps nobody.
         faults=[f if f.name in names or f.name in (*ROWS, HOSTS, "yaml", "team") else replace(f, name="") for f in faults],
         engine_open=any(b.value or b.faults for b in single["engine_more"]) or bool(rows["engine-extra"]),
+        sampling_open=any(b.value or b.faults for b in single["sampling_test"]),
         datalists=[(name, offers) for name, offers in offered.lists.items() if name not in _CHOSEN],
         helps={"arms": [*ROWS["arms"], SWEEP], "points": list(ROWS["points"])},
         extra_help={f.name: f.help for f in fields.EXTRA},
@@ -188,7 +190,7 @@ def form_of(sent: Sent, offered: Choices, faults: Sequence[Fault], focus: str) -
     )
 
 
-_SINGLE = ("question", "target", "runtime", "engine", "engine_more", "plan", "requirements", "placement")
+_SINGLE = ("question", "target", "runtime", "engine", "engine_more", "plan", "requirements", "sampling_test", "placement")
 #: Lists that one chooses from; the others suggest.
 _CHOSEN = frozenset(f.offers for f in (*fields.SINGLE, *(f for part in ROWS.values() for f in part)) if f.kind == "choice")
 _FIRST = {"arms": fields.ARM, "points": fields.POINT, "engine-extra": fields.EXTRA, "placement-labels": fields.LABEL}

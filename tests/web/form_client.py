@@ -78,8 +78,8 @@ class FormClient:
     def __getitem__(self, name: str) -> str:
         return next(text for field, text in self.fields if field == name)
 
-    def values(self, ending: str) -> list[str]:
-        return [text for name, text in self.fields if name.endswith(ending)]
+    def values(self, ending: str, beginning: str = "") -> list[str]:
+        return [text for name, text in self.fields if name.endswith(ending) and name.startswith(beginning)]
 
     def change(self, **texts: str) -> FormClient:
         """Types: ``arms__1__draft_limit="0"``; a field that isn't there yet is added, as a tick is."""

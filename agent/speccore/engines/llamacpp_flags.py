@@ -30,6 +30,9 @@ _DRAFT_LIMITS = {
     "draft_min": ("--spec-draft-n-min", "--draft-min"),
     "p_min": ("--spec-draft-p-min", "--draft-p-min"),
     "draft_gpu_layers": ("--spec-draft-ngl", "--gpu-layers-draft", "--n-gpu-layers-draft"),
+    "draft_device": ("--spec-draft-device", "--device-draft"),
+    "draft_kv_type_k": ("--spec-draft-type-k", "--cache-type-k-draft"),
+    "draft_kv_type_v": ("--spec-draft-type-v", "--cache-type-v-draft"),
 }
 #: speculation mode: {field of the arm: names of its flag, the first that the build lists is taken}
 ARM_FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -49,7 +52,7 @@ ARM_FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
     "ngram-cache": {},
 }
 #: Fields of an arm that become flags.
-ARM_FIELDS = ("draft_limit", "draft_min", "p_min", "draft_gpu_layers", "ngram_size")
+ARM_FIELDS = (*_DRAFT_LIMITS, "ngram_size")
 DRAFT_MODEL_FLAGS = ("--spec-draft-model", "--model-draft")
 SPEC_TYPE_FLAG = "--spec-type"
 
