@@ -11,8 +11,8 @@ from pydantic import ConfigDict, Field, computed_field
 
 from .inventory import Peer
 
-PARSER_VERSION = 2
-ANALYSIS_VERSION = 2
+PARSER_VERSION = 3
+ANALYSIS_VERSION = 3
 
 
 class Source(Peer):
