@@ -8,6 +8,8 @@ import re
 import warnings
 from typing import NamedTuple
 
+from .answers_in_json import judge_json, judge_tool
+from .brackets import judge_brackets
 from .workload import Check
 
 # Lets the parser tell "the text stops too early" from "the text is wrong"; codeop, its one public user, has it as a module constant.
@@ -23,7 +25,17 @@ class Judgement(NamedTuple):
 
 def judge_answer(check: Check, prompt: str, answer: str, *, cut: bool) -> Judgement:
     """``cut``: the answer ended at the length limit, so that its end may be missing."""
-    return _count(check.start or 0, answer, cut=cut) if check.kind == "count" else _python(prompt + answer, cut=cut)
+    match check.kind:
+        case "count":
+            return _count(check.start or 0, answer, cut=cut)
+        case "python":
+            return _python(prompt + answer, cut=cut)
+        case "brackets":
+            return Judgement(*judge_brackets(prompt, answer, cut=cut))
+        case "json":
+            return Judgement(*judge_json(check, answer, cut=cut))
+        case "tool":
+            return Judgement(*judge_tool(check, answer, cut=cut))
 
 
 def _count(start: int, answer: str, *, cut: bool) -> Judgement:
