@@ -214,7 +214,7 @@ class Interval(Peer):
     high: float | None = None
     n_blocks: int
     withheld: str = ""
-    method: str = "t over blocks"  # or "regression on position", where the host drifted
+    method: str = "t over blocks"  # or "regression on position", where the host drifted; with the look, where one looks early
 
 
 VerdictWord = Literal["keep", "shorten", "disable", "inconclusive", "invalid", "not engaged"]
@@ -226,6 +226,17 @@ class Verdict(Peer):
     word: VerdictWord
     reason: str = ""
     sentence: str = ""
+
+
+class LookTaken(Peer):
+    """The early look whose interval a comparison shows. ``confidence`` is that interval's; it holds however the stopping came about."""
+
+    number: int  # from 1
+    n_looks: int
+    n_blocks: int
+    n_planned: int
+    confidence: float
+    decided: bool  # by the rules on time
 
 
 class ComparisonResult(Peer):
@@ -289,6 +300,7 @@ class ComparisonResult(Peer):
     checks: list[Check]
     verdict: Verdict
     recommended: bool = False
+    look: LookTaken | None = None  # where the experiment stops early
 
 
 class JobAnalysis(Peer):

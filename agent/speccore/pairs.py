@@ -52,10 +52,14 @@ class BlockPairs:
 class Results:
     """The attempts of a job that count, found by arm, block and point.
 
-    ``run_again``: trials whose counted attempt was a later one; it ran at the end of its block.
+    ``run_again``: trials whose counted attempt was a later one; it ran at the end of its block. ``last``: arm → its last block,
+    where early looks decided it: it has no place in later ones.
     """
 
-    def __init__(self, plan: JobPlan, attempts: Iterable[AttemptMeasurement], run_again: Iterable[str] = ()) -> None:
+    def __init__(
+        self, plan: JobPlan, attempts: Iterable[AttemptMeasurement], run_again: Iterable[str] = (), last: Mapping[str, int] | None = None
+    ) -> None:
+        self.last = dict(last or {})
         self.trials = {t.id: t for t in plan.trials}
         self.attempts: dict[str, AttemptMeasurement] = {}
         self.run_again = frozenset(run_again)
@@ -77,11 +81,14 @@ class Results:
 
     def position(self, trial: TrialPlan) -> int:
         """The place in the block at which the counted attempt ran: trials that ran again came last, in their old order."""
-        if trial.id not in self.run_again:
-            return trial.position
         block = [t for t in self.trials.values() if t.block == trial.block]
+        if trial.id not in self.run_again:
+            return trial.position - len({t.position for t in block if self._left_out(t) and t.position < trial.position})
         before = {t.position for t in block if t.id in self.run_again and t.position < trial.position}
         return max(t.position for t in block) + 1 + len(before)
+
+    def _left_out(self, trial: TrialPlan) -> bool:
+        return trial.block > self.last.get(trial.arm, trial.block) and trial.id not in self.attempts
 
     def planned_probes(self, trial: str, point: str) -> dict[str, str]:
         """item: probe id, of one point."""

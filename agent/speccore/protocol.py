@@ -59,6 +59,7 @@ class WarmupPlan(Peer):
     point: str  # whose shape (sampling, max_tokens) it has
     item: str  # from the workload's reserved items
     seed: int
+    ahead: bool = False  # an item of the point's probes, asked so that its probe repeats it
 
 
 class TrialPlan(Peer):
@@ -98,6 +99,8 @@ class JobOffer(Peer):
     commands: dict[str, list[str]] = {}
     done_trials: list[str] = []  # trials that need no further attempt
     block_runs: dict[int, int] = {}  # block: its n-th run, where that is not the first (see AttemptReport.block_run)
+    looked_after: int = 0  # the last block with which an early look was taken (see Looked)
+    decided: dict[str, int] = {}
 
 
 class Running(Peer):
@@ -137,6 +140,18 @@ class PollRequest(Peer):
     sent_at: Moment | None = None  # by the host's clock, which may be wrong
 
 
+class Looked(Peer):
+    """What early looks say of a job that runs. State and no command: an agent that doesn't read it runs more trials, and none is lost.
+
+    ``after_block``: evidence of so many blocks was looked at. ``decided``: arm → the block after which it needs no other; when
+    every arm with speculation is decided, the baseline needs none either.
+    """
+
+    job_id: str
+    after_block: int = 0
+    decided: dict[str, int] = {}
+
+
 class PollReply(Peer):
     """The full desired state: a lost reply heals itself with the next."""
 
@@ -145,6 +160,7 @@ class PollReply(Peer):
     cancel: list[str] = []  # job ids
     pause: list[str] = []  # job ids that shall rest between trials until they are no longer named
     acknowledged: list[str] = []  # job ids of Finished that the server has stored
+    looked: Looked | None = None  # of the job that runs, where it stops early
     drain: bool = False
     send_inventory: bool = False
     poll_after_s: float = 10.0
