@@ -51,14 +51,58 @@ def _is_call(value: JsonValue) -> bool:
     return isinstance(value["name"], str) and bool(value["name"]) and isinstance(value["arguments"], dict)
 
 
+class Turn(BaseModel):
+    """One request of a task. ``answer`` is the recorded transcript's, which becomes history: never the arm's own.
+
+    ``tool_wait_s``: seconds that the tools take which this turn's answer calls, before the next turn is asked.
+    ``rebuild``: this text takes the place of all history before the turn. ``max_tokens`` unset: the point's.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    prompt: str = Field(min_length=1)
+    answer: str = ""
+    tool_wait_s: float = Field(default=0, ge=0, le=600)
+    rebuild: str | None = Field(default=None, min_length=1)
+    reference_tokens: int | None = Field(default=None, ge=2)
+    max_tokens: int | None = Field(default=None, ge=2, le=131_072)
+    check: Check | None = None
+
+
 class Item(BaseModel):
-    """One prompt. ``reference_tokens`` fixes the work L of equal_work_s; unset: the median baseline length."""
+    """One prompt, or the turns of a task. ``reference_tokens`` fixes the work L of equal_work_s; unset: the median baseline length."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     id: str = Field(min_length=1, max_length=80)
-    prompt: str = Field(min_length=1)
+    prompt: str = ""
+    turns: list[Turn] = Field(default=[], max_length=50)
     reference_tokens: int | None = Field(default=None, ge=2)
     check: Check | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Item:
+        if bool(self.prompt) == bool(self.turns):
+            raise ValueError(f"item {self.id!r} has {'both a prompt and turns' if self.turns else 'neither a prompt nor turns'}: give one")
+        if not self.turns:
+            return self
+        if self.check or self.reference_tokens:
+            raise ValueError(f"item {self.id!r} has turns: give check and reference_tokens to them")
+        if self.turns[-1].tool_wait_s:
+            raise ValueError(f"item {self.id!r}: nothing follows the last turn's tool_wait_s: remove it")
+        if silent := next((n for n, turn in enumerate(self.turns[:-1], 1) if not turn.answer), None):
+            raise ValueError(f"item {self.id!r}: turn {silent} has no answer for the next turn's history: give the recorded one")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _plain(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """An item of one prompt is written, and hashed, as it was before there were tasks."""
+        data: dict[str, Any] = whole(self)
+        data.pop("prompt" if self.turns else "turns", None)
+        return data
+
+    @property
+    def opening(self) -> str:
+        """What the first request of the item begins with."""
+        return self.prompt or (self.turns[0].rebuild or "") + self.turns[0].prompt
 
 
 class Workload(BaseModel):
@@ -71,6 +115,17 @@ class Workload(BaseModel):
     description: str = ""
     items: list[Item] = Field(min_length=1)
     warmup: list[Item] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _all_alike(self) -> Workload:
+        if len({bool(item.turns) for item in self.items}) > 1:
+            raise ValueError(f"workload {self.name!r} mixes tasks of several turns with single prompts: make two workloads of them")
+        return self
+
+    @property
+    def is_task(self) -> bool:
+        """Whether an item is several requests, asked one after another."""
+        return bool(self.items[0].turns)
 
     @property
     def ref(self) -> str:
