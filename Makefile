@@ -8,7 +8,7 @@ TESTS ?= tests
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo test check format bench bench-probe bench-coverage chaos up environment python
+.PHONY: demo test check format bench bench-probe bench-coverage bench-aa chaos up environment python
 
 # Without an interpreter nothing else can say what is missing.
 python:
@@ -50,6 +50,10 @@ bench-probe: environment
 # OUT= N= : simulated experiments with known ratio through the statistics; exits with 1 where an interval covers too rarely.
 bench-coverage: environment
 	OMP_NUM_THREADS=1 $(IN_VENV) -m bench.coverage $(if $(N),--n $(N)) $(if $(OUT),--out "$(OUT)")
+
+# OUT= N= CONDITION=quiet|bursty : the baseline against itself on a real llama-server; best on a machine with nothing else to do.
+bench-aa: environment
+	$(IN_VENV) -m bench.aa $(if $(N),--n $(N)) $(if $(CONDITION),--condition $(CONDITION)) $(if $(OUT),--out "$(OUT)")
 
 # RUNS= SEED= OUT= : random faults on the small models; the result as JSON.
 chaos: environment
