@@ -14,9 +14,10 @@ from speccore.preflight import prefix_hashes
 
 from .config import Config
 from .filecache import FileCache
+from .gguf_shape import memory_shape
 
 _PART = re.compile(r"^(?P<stem>.+)-(?P<n>\d{5})-of-(?P<count>\d{5})\.gguf$")
-_FACTS_VERSION = 2
+_FACTS_VERSION = 3
 _TOKENIZER, _ID = "tokenizer.ggml.", "_token_id"
 
 
@@ -80,6 +81,7 @@ def gguf_facts(path: Path) -> dict[str, Any]:
         "tokenizer_hash": _tokenizer_hash(head),
         "tokenizer": _tokenizer(head),
         "chat_template_hash": sha256_of(template) if template else "",
+        "memory": memory_shape(readers, architecture).model_dump(),
     }
 
 

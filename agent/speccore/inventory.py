@@ -57,6 +57,31 @@ class TokenizerInfo(Peer):
     add_eos: bool | None = None
 
 
+class BlockShape(Peer):
+    """One block of a model: bytes of its weights, values that one token adds to K and to V, bytes of state of one sequence."""
+
+    weights: int = Field(ge=0)
+    k: int = Field(default=0, ge=0)
+    v: int = Field(default=0, ge=0)
+    state: int = Field(default=0, ge=0)
+    windowed: bool = False  # attends to the last ``MemoryShape.window`` tokens only
+
+
+class MemoryShape(Peer):
+    """What of a model file decides the memory that it takes. ``unknown``: why its cache can't be told from it; else empty."""
+
+    blocks: list[BlockShape]
+    n_next: int = Field(default=0, ge=0)  # of the blocks, at the end: a head for mtp, loaded for that only
+    embedding_bytes: int = Field(ge=0)  # of tokens; stays in the host's memory
+    other_bytes: int = Field(ge=0)  # the output's weights and norms
+    tied: bool = False  # the embedding is the output's too
+    width: int = Field(ge=0)
+    feed_forward: int = Field(default=0, ge=0)
+    heads: int = Field(default=0, ge=0)
+    window: int = Field(default=0, ge=0)  # tokens; 0: none
+    unknown: str = ""
+
+
 class ModelInfo(Peer):
     """A model file on a host, read from the file itself."""
 
@@ -76,6 +101,7 @@ class ModelInfo(Peer):
     tokenizer_hash: str = ""
     tokenizer: TokenizerInfo | None = None  # None: it has no vocabulary, or an older agent has looked
     chat_template_hash: str = ""
+    memory: MemoryShape | None = None  # None: an older agent has looked
 
 
 class Device(Peer):
