@@ -150,9 +150,27 @@ class LoadMeasurement(Peer):
     point: str
     concurrency: int  # as asked for
     n_requests: int
-    window_s: tuple[float, float] | None  # from all decoding at once until the last waiting request was sent
+    window_s: tuple[float, float] | None  # all decoding at once → last waiting request sent; by the clock: first due → last due
     tokens_per_s: Maybe  # tokens that came in the window ÷ its seconds, of all requests together
     observed_concurrency: Maybe  # mean number of requests in flight in the window
+    rate_per_s: float | None = None  # as asked for, of requests that came by the clock
+    observed_rate_per_s: Maybe | None = None
+    overloaded: str = ""  # in words, if they came faster than they were answered, or that can't be told
+
+
+class Settling(Peer):
+    """The warm-up of one point in one start. ``windows_ms``: ms per token in the last two windows, the earlier first."""
+
+    point: str
+    n: int  # requests
+    settled: bool
+    windows_ms: tuple[float, float] | None = None
+    why: str = ""  # in words, where two windows could not be compared
+
+    @property
+    def apart(self) -> float | None:
+        """By how much the slower window exceeds the faster one: 0.05 is 5 %."""
+        return max(self.windows_ms) / min(self.windows_ms) - 1 if self.windows_ms else None
 
 
 class AttemptMeasurement(Peer):
@@ -184,7 +202,8 @@ class AttemptMeasurement(Peer):
     temperature_c: float | None = None  # of the device while probing: highest
     problems: list[str] = Field(default_factory=list)  # evidence that is missing or can't be read
     disagreements: list[str] = Field(default_factory=list)  # of sources that count several requests together
-    loads: list[LoadMeasurement] = Field(default_factory=list)  # of points with several requests at once
+    loads: list[LoadMeasurement] = Field(default_factory=list)  # of points with several requests under way
+    settlings: list[Settling] = Field(default_factory=list)  # of each point, where warm-up goes on until the speed has settled
     pair_fields: dict[str, str]  # what the pair key is made of, but speculation: name → value
 
 
@@ -221,11 +240,12 @@ VerdictWord = Literal["keep", "shorten", "disable", "inconclusive", "invalid", "
 
 
 class Verdict(Peer):
-    """``reason`` is a short code-like phrase ("slower", "noise-limited"); ``sentence`` is for people."""
+    """``reason`` is a short code-like phrase ("slower", "noise-limited"); ``sentence`` and ``next_step`` are for people."""
 
     word: VerdictWord
     reason: str = ""
     sentence: str = ""
+    next_step: str = ""  # what to do now; empty where the answer is final
 
 
 class LookTaken(Peer):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from .formats import percent
 from .measurement import Check, Interval, Verdict, VerdictWord, Withheld
+from .next_steps import next_step
 from .spec import is_model_drafter
 from .stats import MIN_BLOCKS, PassDifference, blocks_needed, too_few_blocks
 
@@ -67,8 +68,10 @@ def judge(v: VerdictInput) -> Verdict:
     for rule in (_does_not_fit, _invalid, _not_engaged, _too_few_blocks, _requirement_lost, _shorten):
         verdict = rule(v)
         if verdict is not None:
-            return verdict
-    return _by_time(v)
+            break
+    else:
+        verdict = _by_time(v)
+    return verdict.model_copy(update={"next_step": next_step(verdict.word, verdict.reason)})
 
 
 def holds_requirements(v: VerdictInput) -> bool:
@@ -113,7 +116,7 @@ def _not_engaged(v: VerdictInput) -> Verdict | None:
     if v.speculation_reported is False:
         why = v.not_engaged_why or "the engine does not report speculation as on"
     elif is_model_drafter(v.mode) and v.drafted is not None and v.drafted <= 0:
-        why = v.not_engaged_why or "the helper model drafted nothing"
+        why = v.not_engaged_why or "the helper model drafted 0 tokens"
     else:
         return None
     return Verdict(word="not engaged", reason="not engaged", sentence=f"speculation did not happen: {why}")
