@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
-import math
 from collections.abc import Sequence
 
+from speccore import openloop
 from speccore.formats import percent
 from speccore.records import ClientHealth, StreamRecord
 from speccore.times import percentile
@@ -98,18 +97,5 @@ def bottleneck(health: ClientHealth) -> str:
 
 
 def overload(exchanges: Sequence[Exchange]) -> str:
-    """In words, if requests in flight kept growing: later requests then wait for earlier ones, and no latency is steady.
-
-    Compared are the two halves of the requests that came after the first answer had ended; those before fill the server.
-    The halves must differ by more than chance would make them (in flight are a Poisson number of requests, at best).
-    """
-    starts = sorted(e.scheduled_at for e in exchanges if e.scheduled_at is not None)
-    ends = sorted(e.closed_at for e in exchanges)
-    waiting = [i + 1 - answered for i, at in enumerate(starts) if (answered := bisect.bisect_right(ends, at))]
-    half = len(waiting) // 2
-    if half < 4:
-        return ""
-    early, late = sum(waiting[:half]) / half, sum(waiting[half:]) / (len(waiting) - half)
-    if late <= 1.25 * early + 2 * math.sqrt(early):
-        return ""
-    return f"requests came faster than they were answered: {early:.1f} were in flight in the run's first half, {late:.1f} in its second"
+    """In words, if requests by the clock came faster than they were answered."""
+    return openloop.overload([e.scheduled_at for e in exchanges if e.scheduled_at is not None], [e.closed_at for e in exchanges])

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from . import host_series, window
+from . import host_series, openloop, window
 from .answer_checks import judge_answer
 from .canonical import canonical_json
+from .dealing import settlings
 from .engines import LogRequest, MetricsPair, ProbeCounts, engine
 from .inventory import Peer
 from .measurement import AttemptMeasurement, Maybe, Number, ProbeMeasurement, Source, Withheld, value_of
@@ -94,7 +95,8 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         temperature_c=max(heat) if heat else None,
         problems=evidence.problems,
         disagreements=disagreements,
-        loads=window.loads(spec, records),
+        loads=[*window.loads(spec, records), *openloop.loads(spec, records)],
+        settlings=settlings(spec, workloads, [r for _, r in records]),
         pair_fields=_pair_fields(module, spec, workloads, launch, manifest),
     )
 
@@ -145,7 +147,7 @@ def _probes(
     texts = {t.probe: t for _, t in evidence.lines(TEXTS, TextRecord)}
     scraped = evidence.lines(METRICS, MetricsSnapshot)
     snapshots = _metrics_pairs(module, scraped, [r for _, r in records])
-    together = {p.key for p in spec.points if p.concurrency > 1}
+    together = {p.key for p in spec.points if not p.one_by_one}
     logged = _logged(module.log_requests(log_text), [r for _, r in records], together)
     probes: list[ProbeMeasurement] = []
     counted: list[tuple[StreamRecord, ProbeCounts]] = []

@@ -140,6 +140,7 @@ class HostFacts(Peer):
     loaded_bytes: float | None = None  # on devices, by the engine's log
     held_bytes: float | None = None  # on devices, highest sample
     cards_bytes: float | None = None  # the same of all processes together
+    free_bytes: float | None = None  # left where the model runs, lowest while probing; of several devices on the fullest
     layers_asked: int | None = None
     layers_placed: tuple[int, int] | None = None  # on devices, of all
 

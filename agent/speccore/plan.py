@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
 
+from . import settling
 from .dealing import DISTINCT_BYTES as DISTINCT_BYTES
 from .dealing import Dealer, rng
 from .dealing import probe_seed as probe_seed
@@ -121,8 +122,12 @@ def _too_much(spec: ExperimentSpec) -> Iterator[SpecError]:
     n_probes = sum(p.n_requests for p in spec.points)
     starts = {a.name: len(spec.points) if a.mode in STATEFUL_MODES else 1 for a in spec.arms}
     n_trials = spec.blocks * sum(starts.values())
-    n_warmup = sum(p.concurrency for p in spec.points if p.concurrency > 1)
-    n_requests = spec.blocks * len(spec.arms) * (n_probes + n_warmup) + n_trials * spec.warmup.requests
+    n_ahead = sum(p.n_requests for p in spec.points if p.warm)
+    if spec.warmup.mode == "settled":
+        n_warmup, n_fixed = sum(settling.wanted(p, spec.warmup) for p in spec.points), 0
+    else:
+        n_warmup, n_fixed = sum(p.concurrency for p in spec.points if p.concurrency > 1), spec.warmup.requests
+    n_requests = spec.blocks * len(spec.arms) * (n_probes + n_ahead + n_warmup) + n_trials * n_fixed
     for what, n, most in (("starts of the engine", n_trials, MAX_TRIALS), ("requests", n_requests, MAX_REQUESTS)):
         if n > most:
             yield SpecError(

@@ -61,6 +61,7 @@ class StreamRecord(Peer):
 
     probe: str
     warmup: bool = False
+    ahead: bool = False  # of a warm point: asked so that a probe repeats it; counts neither as a probe nor for settling
     point: str
     item: str
     seed: int
@@ -120,6 +121,7 @@ class DeviceSample(Peer):
     model_config = _FINITE
 
     used_bytes: Whole | None = None  # by all processes
+    total_bytes: Whole | None = None  # that it has
     clock_mhz: Real | None = None
     memory_clock_mhz: Real | None = None
     power_w: Real | None = None
@@ -145,6 +147,7 @@ class Sample(Peer):
     phase: str
     rss_bytes: Whole | None = None
     pss_bytes: Whole | None = None
+    available_bytes: Whole | None = None  # of the host's memory, that programs could still take without swapping
     device_bytes: dict[str, Whole] = {}  # by device UUID
     cpu_percent: Real | None = None  # whole machine, 0 … 100
     load_1m: Real | None = None

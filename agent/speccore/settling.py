@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import mean
 
-from .inventory import Peer
-from .measurement import value_of
+from .measurement import Settling, value_of
 from .records import StreamRecord
 from .spec import Point, Warmup
 from .times import probe_times
@@ -24,21 +23,6 @@ LEAST = 2 * WINDOW
 WITHIN = 0.05
 #: With several requests at once so many windows may be asked, if they are more than ``Warmup.most`` requests.
 MOST_BATCHES = 3
-
-
-class Settling(Peer):
-    """The warm-up of one point in one start. ``windows_ms``: ms per token in the last two windows, the earlier first."""
-
-    point: str
-    n: int  # requests
-    settled: bool
-    windows_ms: tuple[float, float] | None = None
-    why: str = ""  # in words, where two windows could not be compared
-
-    @property
-    def apart(self) -> float | None:
-        """By how much the slower window exceeds the faster one: 0.05 is 5 %."""
-        return max(self.windows_ms) / min(self.windows_ms) - 1 if self.windows_ms else None
 
 
 def ms_per_token(record: StreamRecord) -> float | None:

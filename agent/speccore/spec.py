@@ -150,7 +150,7 @@ class Point(Person):
         default=2,
         ge=1,
         le=10_000,
-        description="timed requests in each start of the engine; with several at once at least 24, and 4 for each",
+        description="timed requests in each start of the engine; by the clock or several at once at least 24, and 4 for each",
     )
     rate_per_s: float | None = Field(
         default=None, gt=0, le=10_000, description="requests sent by the clock, so many a second on average, whatever the answers do"
@@ -161,9 +161,14 @@ class Point(Person):
     )
 
     @property
+    def one_by_one(self) -> bool:
+        """Whether each request waits for the answer to the one before it; else several may be under way."""
+        return self.concurrency == 1 and self.rate_per_s is None
+
+    @property
     def n_requests(self) -> int:
-        """Timed requests of a trial. With several at once the window needs a queue that lasts."""
-        return self.probes if self.concurrency == 1 else max(self.probes, LEAST_TOGETHER_EACH * self.concurrency, LEAST_TOGETHER)
+        """Timed requests of a trial. Where several are under way, the window needs a queue or a stream that lasts."""
+        return self.probes if self.one_by_one else max(self.probes, LEAST_TOGETHER_EACH * self.concurrency, LEAST_TOGETHER)
 
     @property
     def key(self) -> str:

@@ -67,6 +67,11 @@ def whole_faults(data: Mapping[Any, Any]) -> Iterator[Fault]:
         (f"points.{i}.workload", f"point {key!r} is there twice: change its workload, temperature or concurrency")
         for i, key in _twice([_key_of(p) for p in points])
     )
+    for i, point in enumerate(points):
+        rate, concurrency = _number(point, "rate_per_s"), _number(point, "concurrency")
+        if rate is not None and concurrency is not None and concurrency > 1:
+            words = f"requests come by the clock, {rate:g} a second, so none are held at {concurrency:g} at once: remove it, or set concurrency to 1"
+            yield f"points.{i}.rate_per_s", words
     yield from _too_little_room(points, data.get("engine"))
 
 

@@ -70,6 +70,8 @@ def probe_times(record: StreamRecord, line: int) -> Times:
     def since_sent(at_s: float, field: str) -> Maybe:
         if at_s < record.sent_at_s:
             return Withheld(withheld="it arrived before the request was stamped as sent: the stamp came late", reason_code="client_late")
+        if record.scheduled_at_s is not None:  # by the clock: who sent it waits from the moment at which it was due
+            return number(at_s - record.scheduled_at_s, f"{field} − scheduled_at_s")
         return number(at_s - record.sent_at_s, f"{field} − sent_at_s")
 
     bound = " (an upper bound)" if bearing[0].queued else ""

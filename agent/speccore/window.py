@@ -34,8 +34,8 @@ def load_of(point: str, concurrency: int, records: Lines) -> LoadMeasurement:
         concurrency=concurrency,
         n_requests=len(records),
         window_s=span if isinstance(span, tuple) else None,
-        tokens_per_s=_rate(records, span),
-        observed_concurrency=_observed(records, span),
+        tokens_per_s=rate_in(records, span),
+        observed_concurrency=in_flight(records, span),
     )
 
 
@@ -64,7 +64,12 @@ def _moves(records: Sequence[StreamRecord]) -> Iterator[tuple[float, int]]:
             yield at[-1], -1
 
 
-def _rate(records: Lines, span: tuple[float, float] | Withheld) -> Maybe:
+def began_s(record: StreamRecord) -> float:
+    """When a request's waiting began: by the clock, when it was due."""
+    return record.sent_at_s if record.scheduled_at_s is None else record.scheduled_at_s
+
+
+def rate_in(records: Lines, span: tuple[float, float] | Withheld) -> Maybe:
     if isinstance(span, Withheld):
         return span
     begin, end = span
@@ -74,17 +79,17 @@ def _rate(records: Lines, span: tuple[float, float] | Withheld) -> Maybe:
     tokens = sum(e.tokens for e in came)
     if not tokens:
         return Withheld(withheld=f"no token came in the window of {end - begin:.3f} s", reason_code="no_tokens")
-    return _number(tokens / (end - begin), f"{tokens} tokens ÷ {end - begin:.3f} s", records, span)
+    return number(tokens / (end - begin), f"{tokens} tokens ÷ {end - begin:.3f} s", records, span)
 
 
-def _observed(records: Lines, span: tuple[float, float] | Withheld) -> Maybe:
+def in_flight(records: Lines, span: tuple[float, float] | Withheld) -> Maybe:
     if isinstance(span, Withheld):
         return span
     begin, end = span
-    in_flight_s = sum(max(0.0, min(r.closed_at_s, end) - max(r.sent_at_s, begin)) for _, r in records)
-    return _number(in_flight_s / (end - begin), "seconds in flight ÷ seconds", records, span)
+    in_flight_s = sum(max(0.0, min(r.closed_at_s, end) - max(began_s(r), begin)) for _, r in records)
+    return number(in_flight_s / (end - begin), "seconds in flight ÷ seconds", records, span)
 
 
-def _number(value: float, formula: str, records: Lines, span: tuple[float, float]) -> Number:
+def number(value: float, formula: str, records: Lines, span: tuple[float, float]) -> Number:
     field = f"{formula}, from second {span[0]:.3f} to {span[1]:.3f}, over {len(records)} requests from this line on"
     return Number(value=value, source=Source(file=RECORDS, line=min(line for line, _ in records), field=field))
