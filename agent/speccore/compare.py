@@ -12,6 +12,7 @@ from .advice import answer
 from .derive import Pooled, cycle_numbers, memory_bill, positions_numbers, side_numbers, speculation_numbers, stream_numbers
 from .inventory import Peer
 from .measurement import AttemptMeasurement, Check, ComparisonResult, Interval, JobAnalysis, Verdict, Withheld, value_of
+from .noise_floor import KnownFloor, point_class
 from .pairs import BlockPairs, Results, pair_blocks, reference_lengths
 from .protocol import JobPlan
 from .spec import Arm, ExperimentSpec, Point
@@ -31,13 +32,20 @@ class TrialFailure(Peer):
 
 
 class JobFacts(Peer):
-    """What the analysis can't see in the attempts. ``noise_floor`` as a ratio minus 1; None: unknown."""
+    """What the analysis can't see in the attempts. ``noise_floor`` as a ratio minus 1, of every class of points that
+    ``floors`` doesn't name; None: unknown. ``floors`` is keyed by :func:`noise_floor.point_class`.
+    """
 
     noise_floor: float | None = None
+    floors: dict[str, KnownFloor] = {}
     shares_cores: bool = False
     hashes_verified: bool | None = None  # None: not computed again
     n_hashes: int = 0
     hash_problem: str = ""
+
+    def floor_at(self, point: Point) -> float | None:
+        known = self.floors.get(point_class(point))
+        return self.noise_floor if known is None else known.floor
 
 
 def analyse_job(
@@ -142,7 +150,7 @@ class _Job:
             control=arm.control,
             together=point.concurrency > 1,
             margin=self.spec.margin,
-            noise_floor=self.facts.noise_floor,
+            noise_floor=self.facts.floor_at(point),
             speedup=no_values or found.interval,
             total_time=total_time,
             block_values=values,
@@ -175,9 +183,11 @@ class _Job:
         return replace(draft, input=known, verdict=judge(known))
 
     def _versus(self, slower: Arm, faster: Arm, point: Point, lengths: Mapping[str, float]) -> Interval | Withheld:
-        """``slower``'s seconds ÷ ``faster``'s, arm to arm in the same blocks."""
+        """``slower``'s seconds ÷ ``faster``'s, arm to arm in the same blocks; at equal places where the host drifts."""
         blocks = pair_blocks(self.results, point.key, slower.name, faster.name, lengths)
-        return stats.ratio_interval(list(throughput.block_values(blocks, point).values()))
+        by_block = throughput.block_values(blocks, point)
+        differences = [b.position_difference for b in blocks if b.block in by_block]
+        return stats.speedup(list(by_block.values()), differences, self.spec.margin).interval
 
     def _engagement(self, arm: Arm) -> dict[str, Any]:
         attempts = self.results.of_arm(arm.name)
@@ -257,7 +267,7 @@ class _Job:
             n_prompts=len({m.item for b in used for m in b.matched}),
             n_pairs_dropped=sum(len(b.dropped) for b in draft.blocks),
             p_holm=p_holm,
-            noise_floor=self.facts.noise_floor,
+            noise_floor=self.facts.floor_at(point),
             memory_bill_bytes=memory_bill(draft.blocks),
             context_lost_tokens=_lost(sides[baseline.name], sides[arm.name], "context_per_slot"),
             slots_lost=_lost(sides[baseline.name], sides[arm.name], "slots"),
@@ -277,7 +287,7 @@ def _job_checks(spec: ExperimentSpec, results: Results, facts: JobFacts) -> list
     found = [
         integrity.evidence_hashes(facts.hashes_verified, facts.n_hashes, facts.hash_problem),
         integrity.baseline_repeats(_greedy_answers(spec, results)),
-        integrity.noise_floor_known(facts.noise_floor),
+        integrity.noise_floor_known(facts.noise_floor, {c: facts.floors.get(c) for c in dict.fromkeys(map(point_class, spec.points))}),
         integrity.shares_cores(facts.shares_cores),
         integrity.warmup_settled(spec.warmup.requests),
     ]

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
+from .inventory import Peer
 from .measurement import Withheld
 from .spec import Point
 from .stats import MIN_AA_CONTRASTS, MIN_BLOCKS, noise_floor, standard_error
@@ -51,6 +52,24 @@ class HostFloor:
     floor: float
     contrasts: tuple[Contrast, ...]
     valid_until: datetime
+
+
+class KnownFloor(Peer):
+    """What a job is told of its host's floor at one class of points. ``floor`` None: unknown, and ``why``."""
+
+    floor: float | None = None
+    n_blocks: int = 0  # of each contrast, as many as the job has
+    n_contrasts: int = 0
+    valid_until: datetime | None = None
+    jobs: list[str] = []  # whose contrasts they are
+    why: str = ""
+
+
+def told(found: HostFloor | Withheld, n_blocks: int) -> KnownFloor:
+    if isinstance(found, Withheld):
+        return KnownFloor(n_blocks=n_blocks, why=found.withheld)
+    jobs = [c.job for c in found.contrasts]
+    return KnownFloor(floor=found.floor, n_blocks=n_blocks, n_contrasts=len(jobs), valid_until=found.valid_until, jobs=jobs)
 
 
 def contrast(job: str, at: datetime, scope: Scope, block_values: Sequence[Mapping[int, float]]) -> Contrast | Withheld:

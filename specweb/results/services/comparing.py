@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from uuid import UUID
@@ -21,6 +22,7 @@ from specweb.experiments.text import storable
 from specweb.results.models import Analysis, Attempt, Comparison, EvidenceFile
 from specweb.results.queries import error_of, unparsed_attempts
 
+from .noise_floor import floors_of_job
 from .parsing import workloads_of
 
 log = logging.getLogger(__name__)
@@ -44,7 +46,7 @@ def compare_job(job_id: UUID, now: datetime, *, again: bool = False) -> bool:
     they rest on has changed meanwhile; else they are computed anew.
     """
     for _ in range(MAX_TRIES):
-        job = Job.objects.select_related("experiment", "inventory").filter(pk=job_id).first()
+        job = Job.objects.select_related("experiment", "inventory", "runtime").filter(pk=job_id).first()
         if job is None or not _due(job, again=again):
             return False
         basis = _basis(job)
@@ -72,7 +74,7 @@ def _settle(job: Job, basis: tuple[object, ...], outcome: JobAnalysis | ErrorBod
     """Stores what was computed. None: it rests on what is no longer so. False: the job failed instead."""
     with transaction.atomic():
         # Reports of the job take this lock too, so what is accepted is in the comparison.
-        locked = Job.objects.select_for_update(of=("self",)).select_related("experiment", "inventory").get(pk=job.pk)
+        locked = Job.objects.select_for_update(of=("self",)).select_related("experiment", "inventory", "runtime").get(pk=job.pk)
         if _basis(locked) != basis:
             return None
         if isinstance(outcome, JobAnalysis):
@@ -118,22 +120,30 @@ def analyse(job: Job) -> JobAnalysis:
         .order_by("trial__index", "received_at")
     )
     damaged = [a.parse_error["message"] for a in attempts if a.parse_error and a.parse_error.get("code") == HashMismatch.code]
+    experiment = job.experiment
+    spec = experiment.parsed_spec
+    measured = [a for a in attempts if a.accepted and a.measurement is not None]
+    n_blocks = len({a.trial.block for a in measured if a.trial.arm.is_baseline})
     facts = JobFacts(
-        noise_floor=None,
+        floors=floors_of_job(job, spec, n_blocks, _measured_at(job, measured)),
         shares_cores=_shares_machine(job),
         hashes_verified=not damaged,  # every file was hashed again when it was parsed
         n_hashes=EvidenceFile.objects.filter(attempt__in=attempts).count(),
         hash_problem="; ".join(damaged),
     )
-    experiment = job.experiment
     return analyse_job(
-        experiment.parsed_spec,
+        spec,
         JobPlan.model_validate(job.plan),
-        [a.measurement.parsed for a in attempts if a.accepted and a.measurement is not None],
+        [a.measurement.parsed for a in measured if a.measurement is not None],
         [_failure(a) for a in attempts if not (a.accepted and a.measurement is not None) and a.outcome != "cancelled"],
         facts,
         workloads=workloads_of(experiment),
     )
+
+
+def _measured_at(job: Job, measured: Sequence[Attempt]) -> datetime | None:
+    """When the last attempt ended: by the agent's clock, but no later than the job was reported as done."""
+    return min(filter(None, [max((a.ended_at for a in measured), default=None), job.completed_at]), default=None)
 
 
 def _failure(attempt: Attempt) -> TrialFailure:
