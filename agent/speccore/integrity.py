@@ -6,13 +6,15 @@ checked": it has neither passed nor failed, and is never hard.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .differences import difference, field_words
 from .formats import percent
 from .keys import pair_key
 from .measurement import AttemptMeasurement, Check, Interval, Number, ProbeMeasurement, Withheld, value_of
+from .noise_floor import KnownFloor
 from .pairs import BlockPairs, late_events, used_probes
 from .spec import is_model_drafter
 from .stats import Drift, PassDifference
@@ -103,18 +105,18 @@ def same_key(fields_by_trial: Mapping[str, Mapping[str, str]], block_of: Mapping
         alike = {t: {k: v for k, v in fields.items() if k not in BETWEEN_BLOCKS} for t, fields in fields_by_trial.items()}
         first = {k: v for k, v in next(iter(fields_by_trial.values())).items() if k in BETWEEN_BLOCKS}
         check = same_key({t: {**fields, **first} for t, fields in alike.items()})
-        sentence = f"{check.sentence}; {', '.join(restarts)} differ between blocks and not inside any"
+        sentence = f"{check.sentence}; {_fields(restarts)} differ between blocks and not inside any"
         return check.model_copy(update={"sentence": sentence}) if check.passed else check
     keys = {trial: pair_key(fields) for trial, fields in fields_by_trial.items()}
     if len(set(keys.values())) == 1:
         fields = next(iter(fields_by_trial.values()))
         if unknown := [n for n in ESSENTIAL_FIELDS if not fields.get(n)]:
-            return not_checked(name, f"equal as far as known, but no trial has evidence of its {', '.join(unknown)}")
+            return not_checked(name, f"equal as far as known, but no trial has evidence of its {_fields(unknown)}")
         return passed(name, "host, boot, build, files and settings are the same in all trials", hard=True, key=next(iter(keys.values())))
     names = sorted({n for fields in fields_by_trial.values() for n in fields})
     differing = {n: {trial: fields.get(n, "") for trial, fields in fields_by_trial.items()} for n in names}
     differing = {n: by_trial for n, by_trial in differing.items() if len(set(by_trial.values())) > 1}
-    shown = "; ".join(f"{n}: {_two_values(by_trial)}" for n, by_trial in sorted(differing.items()))
+    shown = "; ".join(difference(n, by_trial) for n, by_trial in sorted(differing.items()))
     return failed(name, f"trials differ in more than speculation: {shown}", hard=True, keys=keys, fields=sorted(differing))
 
 
@@ -132,16 +134,8 @@ def _values_between_blocks(fields_by_trial: Mapping[str, Mapping[str, str]], blo
     return found
 
 
-def _two_values(by_trial: Mapping[str, str]) -> str:
-    """The first two values that differ, each with a trial that has it."""
-    first: dict[str, str] = {}
-    for trial, value in by_trial.items():
-        first.setdefault(value, trial)
-    return " against ".join(f"{_short(value)} in {trial}" for value, trial in list(first.items())[:2])
-
-
-def _short(value: str) -> str:
-    return (value if len(value) <= 40 else f"{value[:39]}…") or "nothing"
+def _fields(names: Iterable[str]) -> str:
+    return ", ".join(field_words(name) for name in names)
 
 
 def counts_agree(probes: Mapping[str, ProbeMeasurement], together: Mapping[str, Sequence[str]] | None = None) -> Check:
@@ -368,13 +362,27 @@ def evidence_hashes(verified: bool | None, n: int, problem: str) -> Check:
     return passed(name, f"{n} files of evidence have the hashes that they were announced with", hard=True, n=n)
 
 
-def noise_floor_known(noise_floor: float | None) -> Check:
+def noise_floor_known(noise_floor: float | None, floors: Mapping[str, KnownFloor | None] | None = None) -> Check:
+    """``floors``: by class of points, where its contrasts were looked for; ``noise_floor`` speaks for the other classes."""
     name = "A/A known"
-    if noise_floor is None:
-        return failed(
-            name, "this host's noise floor is unknown (it is not computed yet from baseline-against-baseline runs); it is taken as 0"
-        )
-    return passed(name, f"this host's noise floor is {percent(noise_floor, 1)}", noise_floor=noise_floor)
+    known = {c: f or KnownFloor(floor=noise_floor) for c, f in (floors or {"": None}).items()}
+    evidence = {c or "all points": f.model_dump(mode="json", exclude_defaults=True) for c, f in known.items()}
+    words = [_floor_words(c if len(known) > 1 else "", f) for c, f in known.items()]
+    if any(f.floor is None for f in known.values()):
+        blocks = max(f.n_blocks for f in known.values())
+        preset = f"the preset noise-floor with {blocks} blocks" if blocks else "the preset noise-floor"
+        remedy = f"where unknown it is taken as 0; each run of {preset} on this host adds a contrast"
+        return failed(name, f"this host's noise floor {'; '.join(words)}: {remedy}", floors=evidence)
+    return passed(name, f"this host's noise floor {'; '.join(words)}", floors=evidence)
+
+
+def _floor_words(at: str, f: KnownFloor) -> str:
+    where = f" at {at}" if at else ""
+    if f.floor is None:
+        return f"is unknown{where}" + (f" ({f.why})" if f.why else "")
+    until = f", valid until {f.valid_until:%Y-%m-%d}" if f.valid_until else ""
+    rest = f" ({f.n_contrasts} contrasts of the baseline with itself{until})" if f.n_contrasts else ""
+    return f"is {percent(f.floor, 1)}{where}{rest}"
 
 
 def shares_cores(shares: bool) -> Check:
