@@ -76,7 +76,7 @@ class TestRealEngines:
         found, said = probe(off, tmp_path / "a.json", "--workload", "count", "--n", 4)
         (cell,) = found.cells
         assert (found.server.engine, found.server.api, found.server.slots) == ("llama-server", "llama", 4)
-        assert (cell.n, cell.n_ok, cell.workload) == (4, 4, "count@1")
+        assert (cell.n, cell.n_ok, cell.workload) == (4, 4, "count@2")
         assert cell.numbers["completion_tokens"].median == 24
         assert cell.numbers["ttft_any_s"].n == 4
         assert number(cell.pooled["tokens_per_target_pass"]) == 1
@@ -122,7 +122,7 @@ class TestRealEngines:
         for line in (("probe", "--compare"), ("compare",)):
             ran = call(*line, tmp_path / "a.json", tmp_path / "b.json")
             assert ran.returncode == 0, ran.stderr
-            assert "python-code@1" in ran.stdout
+            assert "python-code@2" in ran.stdout
             assert "This is no verdict" in ran.stdout
             assert "keep" not in ran.stdout
 
@@ -131,7 +131,7 @@ class TestRealEngines:
         probe(off, tmp_path / "b.json", "--workload", "free-text", "--n", 3, "--temperature", "0.5")
         ran = call("compare", tmp_path / "a.json", tmp_path / "b.json")
         assert ran.returncode == 2
-        assert "workloads: count@1" in ran.stderr
+        assert "workloads: count@2" in ran.stderr
         assert "temperature: 0.0 and 0.5" in ran.stderr
 
     def test_more_requests_than_prompts_is_said(self, off: str, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ class TestRealEngines:
 
     def test_a_preset_names_the_prompts(self, off: str, tmp_path: Path) -> None:
         found, _ = probe(off, tmp_path / "a.json", "--preset", "noise-floor", "--n", 3)
-        assert [c.workload for c in found.cells] == ["python-code@1"]
+        assert [c.workload for c in found.cells] == ["python-code@2"]
 
     def test_a_signal_ends_it_and_keeps_what_is_whole(self, off: str, tmp_path: Path) -> None:
         line = command("probe", off, "--workload", "count", "--workload", "free-text", "--n", 2000, "--max-tokens", 200)

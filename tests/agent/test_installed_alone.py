@@ -17,6 +17,7 @@ from packaging.metadata import Metadata
 from speccore.presets import presets
 from speccore.workloads import builtin
 
+from demo.prompts.__main__ import file_of
 from tests.agent.test_cli_probe import engine
 
 AGENT = Path(__file__).resolve().parents[2] / "agent"
@@ -88,7 +89,7 @@ def test_what_is_in_it_and_what_is_not(built: Path, wheel: Path) -> None:
     for names in (in_wheel, in_sdist):
         assert not [n for n in names if "__pycache__" in n or n.startswith(("tests/", "specweb/", "workers/"))]
         assert {f"speccore/presets/{name}.yaml" for name in presets()} <= set(names)
-        assert {f"speccore/workloads/{w.name}.json" for w in builtin().values()} <= set(names)
+        assert {f"speccore/workloads/{file_of(w)}" for w in builtin().values()} <= set(names)
     assert {"LICENSE", "README.md", "config.example.yaml", "pyproject.toml"} <= set(in_sdist)
     tops = {n.split("/")[0] for n in in_wheel}
     assert tops == {"speccore", "specagent", f"specweb_agent-{specagent.__version__}.dist-info"}
@@ -137,5 +138,5 @@ def test_it_measures_a_server_that_somebody_started(alone: Path, place: Path, ll
     with engine(llama_server, demo_models, "--metrics") as url:
         ran = call(alone / "specweb-agent", "probe", url, "--workload", "count", "--n", 3, "--max-tokens", 16, cwd=place)
     assert ran.returncode == 0, ran.stderr
-    assert "count@1" in ran.stdout
+    assert "count@2" in ran.stdout
     assert "3/3" in ran.stdout

@@ -174,7 +174,7 @@ class TestBadInput:
             (["--positions", 0], "--positions 0"),
             (["--temperature", 0], "At 0 nothing is drawn"),
             (["--workload", "fre-text"], "did you mean 'free-text'?"),
-            (["--prompts", 29], "--prompts 29: free-text@1 has 28"),
+            (["--prompts", 163], "--prompts 163: free-text@2 has 162"),
             (["--arm", "draft-4"], "did you mean 'draft-3'?"),
             (["--arm", "off"], "the experiment has no such arm"),
             (["--concurrency", 3], "the experiment's engine has 2 slots"),

@@ -4,28 +4,58 @@ import re
 from pathlib import Path
 
 import pytest
+from speccore.answer_checks import judge_answer
 from speccore.workloads import builtin
 
+from demo.prompts.__main__ import FOLDER, file_of, text_of, workloads
 from tests.demo.llama import llama_server
 
 TARGET = Path(__file__).resolve().parents[2] / "demo/models/target.gguf"
-NAMES = ("count", "python-code", "free-text")
+#: What each published version holds; numbers name it, so it never changes.
+PUBLISHED = {
+    "count@2": "092e159c18ea8170c6de1272a804d41c9bf1fa65eb91254c97a362c236daa710",
+    "count@1": "bb34006fc896c15337ee758cba2883efc5f73241fafc0ca4e622633f21df0f34",
+    "free-text@2": "525c2685d824cc933a79142e120fbc825a7a24bd2d602f14c3f7e9ddf4896ebf",
+    "free-text@1": "891b9257c2e76580575777bd7daa321e88c784b4bad6a6dee8fd4e85bd5191b0",
+    "python-code@2": "b955d6ab8c39b662bd6c179532852a75d5bfe84f306a4a690b6aecc810bc3f78",
+    "python-code@1": "8c791eb2e5c50efbf766527e8c92ec62811364fed0888a4f58463115a01ff326",
+}
 
 
-def test_names_and_references_lead_to_the_same_sets():
+def test_a_bare_name_leads_to_the_newest_version():
     found = builtin()
-    assert set(found) == {*NAMES, *(f"{n}@1" for n in NAMES)}
-    assert all(found[n] is found[f"{n}@1"] for n in NAMES)
+    assert all(found[n] is found[f"{n}@2"] for n in ("count", "python-code", "free-text"))
+    assert {name for name in found if "@" in name} == set(PUBLISHED)
 
 
-@pytest.mark.parametrize(("name", "n_items"), [("count", 40), ("python-code", 24), ("free-text", 24)])
-def test_prompts_are_many_and_differ_within_their_first_64_characters(name, n_items):
-    workload = builtin()[name]
+@pytest.mark.parametrize("ref", PUBLISHED)
+def test_a_published_version_is_what_it_was(ref):
+    assert builtin()[ref].content_hash() == PUBLISHED[ref]
+
+
+def test_files_are_what_the_tables_make():
+    for workload in workloads():
+        assert (FOLDER / file_of(workload)).read_text(encoding="utf-8") == text_of(workload)
+
+
+@pytest.mark.parametrize(
+    ("ref", "n_items", "n_warmup"),
+    [
+        ("count@1", 40, 4),
+        ("python-code@1", 24, 4),
+        ("free-text@1", 24, 4),
+        ("count@2", 160, 48),
+        ("python-code@2", 160, 48),
+        ("free-text@2", 160, 48),
+    ],
+)
+def test_prompts_are_many_and_differ_within_their_first_64_bytes(ref, n_items, n_warmup):
+    workload = builtin()[ref]
     assert len(workload.items) >= n_items
-    assert len(workload.warmup) >= 4
+    assert len(workload.warmup) >= n_warmup
     everything = [*workload.items, *workload.warmup]
     assert len({i.id for i in everything}) == len(everything)
-    assert len({i.prompt[:64] for i in everything}) == len(everything)
+    assert len({i.prompt.encode()[:64] for i in everything}) == len(everything)
 
 
 def test_a_copy_can_be_changed_without_harm():
@@ -33,16 +63,19 @@ def test_a_copy_can_be_changed_without_harm():
     assert builtin()["count"].name == "count"
 
 
-def test_code_prompts_are_the_start_of_valid_code():
-    for item in builtin()["python-code"].items:
+@pytest.mark.parametrize("ref", ["python-code@1", "python-code@2"])
+def test_code_prompts_are_the_start_of_valid_code(ref):
+    for item in builtin()[ref].items:
         assert item.check is not None
         assert item.check.kind == "python"
         assert "\t" not in item.prompt
+        assert judge_answer(item.check, item.prompt, "", cut=True).passed, item.id
 
 
-def test_the_demo_target_counts_rightly_for_64_tokens(tmp_path):
+@pytest.mark.parametrize("ref", ["count@1", "count@2"])
+def test_the_demo_target_counts_rightly_for_64_tokens(tmp_path, ref):
     with llama_server(TARGET, tmp_path / "log") as ask:
-        for item in [*builtin()["count"].items, *builtin()["count"].warmup]:
+        for item in [*builtin()[ref].items, *builtin()[ref].warmup]:
             answer = ask(item.prompt)
             assert answer["tokens_predicted"] == 64
             numbers = [int(n) for n in re.findall(r"\d+", answer["content"])]

@@ -77,16 +77,16 @@ def test_several_at_once_show_their_requests_and_slots(ready: World) -> None:
 
 
 def test_what_a_load_lacks_is_said(ready: World) -> None:
-    seed_workload(builtin()["count"])
-    seed_workload(builtin()["free-text"])
-    points = [{"workload": "free-text", "concurrency": 6}, {"workload": "count", "concurrency": 4}]
+    seed_workload(builtin()["count@1"])
+    seed_workload(builtin()["free-text@1"])
+    points = [{"workload": "free-text@1", "concurrency": 6}, {"workload": "count@1", "concurrency": 4}]
     told = [(w.field, w.message) for w in shown(ready, spec(points=points, engine={"slots": 6})).warnings if "concurrency" in w.field]
     alone = "whether answers stay right under load shows only beside the same work one request at a time: add a point with concurrency 1"
     assert told == [
         ("points.0.concurrency", "6 at once are warmed up with 4 requests, since free-text@1 has no more warm-up prompts"),
         ("points.1.concurrency", alone),  # free text has nothing to check
     ]
-    points = [{"workload": "count"}, {"workload": "count", "concurrency": 8}]
+    points = [{"workload": "count@1"}, {"workload": "count@1", "concurrency": 8}]
     assert not any("concurrency" in w.field for w in shown(ready, spec(points=points, engine={"slots": 8})).warnings)
 
 
