@@ -23,6 +23,7 @@ def record_of(exchange: Exchange, dialect: Any, *, t0: float) -> tuple[StreamRec
     record = StreamRecord(
         probe=request.probe,
         warmup=request.warmup,
+        ahead=request.ahead,
         point=request.point,
         item=request.item,
         seed=request.seed,

@@ -39,6 +39,7 @@ class Request:
     item: str = ""
     seed: int = 0
     warmup: bool = False
+    ahead: bool = False
 
 
 @dataclass(frozen=True)

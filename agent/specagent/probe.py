@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from speccore.protocol import ProbePlan, WarmupPlan
 from speccore.records import ClientHealth, StreamRecord, TextRecord
@@ -27,6 +28,12 @@ class Probed:
     health: ClientHealth
 
 
+def request_of(plan: ProbePlan | WarmupPlan, path: str, body: dict[str, Any]) -> Request:
+    """What the plan asks, under its names."""
+    warmup = isinstance(plan, WarmupPlan)
+    return Request(body, path, plan.id, plan.point, plan.item, plan.seed, warmup=warmup, ahead=isinstance(plan, WarmupPlan) and plan.ahead)
+
+
 def run_probe(
     dialect: ModuleType,
     port: int,
@@ -42,7 +49,7 @@ def run_probe(
 ) -> Probed:
     """Asks once and records. Never raises for what the engine does: the record says it. Times count from ``t0``."""
     path, body = dialect.request(prompt, point, plan.seed, prefix_cache=prefix_cache)
-    request = Request(body, path, plan.id, plan.point, plan.item, plan.seed, warmup=isinstance(plan, WarmupPlan))
+    request = request_of(plan, path, body)
     result = run_load(Target(LOOPBACK, port), [request], Closed(1, 1), timeout_s=timeout_s, stop=stop, receiver=receiver)
     exchange = result.exchanges[0] if result.exchanges else never_asked(request, result.began_at)
     record, text = record_of(exchange, dialect, t0=t0)

@@ -1,4 +1,4 @@
-"""Timed requests one after another, or several at once: a closed loop that keeps so many in flight until all are asked."""
+"""Timed requests one after another, several at once until all are asked, or by the clock, whatever the answers do."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from speccore.protocol import ProbePlan, WarmupPlan
 from speccore.spec import ExperimentSpec, Point
 
 from .answers import record_of
-from .asking import Closed, Request, Target
+from .asking import Closed, Open, Request, Target
 from .load import run_load
-from .probe import Probed, run_probe
+from .probe import Probed, request_of, run_probe
 from .ready import LOOPBACK
 
 Plan = ProbePlan | WarmupPlan
 
 
 def batches(spec: ExperimentSpec, plans: Sequence[Plan]) -> list[tuple[Point, list[Plan]]]:
-    """What is asked one after another: single requests, and all requests of a point that has several at once.
+    """What is asked one after another: single requests, and all requests of a point that has several under way.
 
     Warm-up goes through the points in turn; those of one load come together, where the first of them stood.
     """
-    together = {p.key for p in spec.points if p.concurrency > 1}
+    together = {p.key for p in spec.points if not p.one_by_one}
     first: dict[str, int] = {}
     for i, plan in enumerate(plans):
         first.setdefault(plan.point, i)
@@ -48,13 +48,15 @@ def run_batch(
     stop: threading.Event,
     told: Callable[[int], None] = lambda n: None,
     prefix_cache: bool = False,
+    arrivals: int = 0,
 ) -> list[Probed]:
-    """Asks each plan its prompt, as many at once as the point says, and records in the order of sending.
+    """Asks each plan its prompt, as many at once or as often as the point says, and records in the order of sending.
 
-    Never raises for what the engine does. Times count from ``t0``. ``told`` hears the number of each request, from 1,
+    Warm-up goes by no clock. ``arrivals``: the seed that draws when requests are due, a Poisson process. Never raises for what the engine does. Times count from ``t0``. ``told`` hears the number of each request, from 1,
     before it is sent. Of several at once those are missing that were not sent before a stop, or because the engine hung.
     """
-    if point.concurrency == 1:
+    by_clock = point.rate_per_s is not None and not any(isinstance(plan, WarmupPlan) for plan, _ in asked)
+    if point.concurrency == 1 and not by_clock:
         probed = []
         for n, (plan, prompt) in enumerate(asked, 1):
             told(n)
@@ -63,16 +65,17 @@ def run_batch(
     requests = []
     for plan, prompt in asked:
         path, body = dialect.request(prompt, point, plan.seed, prefix_cache=prefix_cache)
-        requests.append(Request(body, path, plan.id, plan.point, plan.item, plan.seed, warmup=isinstance(plan, WarmupPlan)))
+        requests.append(request_of(plan, path, body))
 
     def sent() -> Iterator[Request]:
         last_at = time.monotonic()
         for n, request in enumerate(requests, 1):
-            if time.monotonic() - last_at > timeout_s:
+            if time.monotonic() - last_at > timeout_s and not by_clock:
                 return  # all that are under way have run out of time, and the rest would one after another
             last_at = time.monotonic()
             told(n)
             yield request
 
-    result = run_load(Target(LOOPBACK, port), sent(), Closed(point.concurrency), timeout_s=timeout_s, stop=stop)
+    load = Open(point.rate_per_s, len(requests), seed=arrivals) if by_clock and point.rate_per_s else Closed(point.concurrency)
+    result = run_load(Target(LOOPBACK, port), sent(), load, timeout_s=timeout_s, stop=stop)
     return [Probed(*record_of(e, dialect, t0=t0), e.end, result.health) for e in result.exchanges]

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from speccore import engines, records
+from speccore.dealing import arrivals_seed
 from speccore.errors import (
     DiskFull,
     EngineDied,
@@ -39,6 +40,7 @@ from .probe import Probed, health_of
 from .runtimes import Runtime, engine_environment
 from .sampler import Sampler
 from .together import Plan, batches, run_batch
+from .warming import warm_up
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +67,7 @@ class PreparedJob:
 
     def item(self, plan: ProbePlan | WarmupPlan) -> Item:
         workload = self.workloads[self.offer.spec.point(plan.point).workload]
-        items = workload.warmup if isinstance(plan, WarmupPlan) else workload.items
+        items = workload.warmup if isinstance(plan, WarmupPlan) and not plan.ahead else workload.items
         return next(i for i in items if i.id == plan.item)
 
 
@@ -196,12 +198,11 @@ class Attempt:
         self._enter("warm-up")
         assert self._state.sampler
         self._state.sampler.look()  # what it takes before any request
-        for point, plans in batches(spec, self._trial.warmup):
-            self._warm_up(port, point, plans)
+        warm_up(spec, self._job.workloads, self._trial.warmup, lambda point, plans: self._warm_up(port, point, plans))
         self._enter("probing")
         n_asked = 0
         for point, plans in batches(spec, self._trial.probes):
-            window = plans[0].id if point.concurrency == 1 else ""  # requests that run together have none of their own
+            window = plans[0].id if point.one_by_one else ""  # requests that run together have none of their own
             self._snapshot(port, "before", window)
             self._ask(port, point, plans, n_asked)
             self._state.sampler.look()  # short probes may fall between two looks of the thread
@@ -214,13 +215,14 @@ class Attempt:
             first = probes[0]
             raise ProbeFailed(f"all {len(probes)} probes failed; the first: {first.failure_message}", failure=first.failure)
 
-    def _warm_up(self, port: int, point: Point, plans: Sequence[Plan]) -> None:
+    def _warm_up(self, port: int, point: Point, plans: Sequence[Plan]) -> list[records.StreamRecord]:
         """What follows a failed request would be measured on an engine that is not warm."""
-        for record in self._ask(port, point, plans):
-            if record.failure:
-                error = EngineNotHealthy if record.status == 503 else ProbeFailed
-                said = f"warm-up request {record.probe} failed: {record.failure_message}"
-                raise error(said, probe=record.probe, log_tail=launch.log_tail(self._log))
+        answered = self._ask(port, point, plans)
+        if failed := next((r for r in answered if r.failure), None):
+            error = EngineNotHealthy if failed.status == 503 else ProbeFailed
+            said = f"warm-up request {failed.probe} failed: {failed.failure_message}"
+            raise error(said, probe=failed.probe, log_tail=launch.log_tail(self._log))
+        return answered
 
     def _ask(self, port: int, point: Point, plans: Sequence[Plan], n_before: int | None = None) -> list[records.StreamRecord]:
         """One request, or all that run together. ``n_before``: probes before these; None in the warm-up."""
@@ -240,13 +242,16 @@ class Attempt:
             stop=self._stop,
             told=told,
             prefix_cache=job.offer.spec.engine.prefix_cache,
+            arrivals=arrivals_seed(job.offer.plan.seed, point.key, self._trial.block),
         )
         self._state.probed += probed
         if self._stop.is_set():
             raise Stopped
         if failed := next((p.record for p in probed if p.record.failure), None):
             self._check_alive(failed.probe)
-        if late := next((p.record for p in probed if p.end == "timeout"), None):
+        # By the clock requests may wait for each other longer than that: an engine that falls behind is a result, one that hangs is none.
+        hangs = point.rate_per_s is None or all(p.record.failure for p in probed)
+        if hangs and (late := next((p.record for p in probed if p.end == "timeout"), None)):
             raise ProbeStalled(f"probe {late.probe}: {late.failure_message}", probe=late.probe, log_tail=launch.log_tail(self._log))
         return [p.record for p in probed]
 

@@ -194,7 +194,7 @@ def _item(spec: ExperimentSpec, workloads: Mapping[str, Workload], record: Strea
     workload = workloads.get(name)
     if workload is None:
         return None
-    return next((i for i in (workload.warmup if record.warmup else workload.items) if i.id == record.item), None)
+    return next((i for i in (workload.warmup if record.warmup and not record.ahead else workload.items) if i.id == record.item), None)
 
 
 def _metrics_pairs(
