@@ -82,6 +82,7 @@ class AmdCard:
         used = _number(self._folder / "mem_info_vram_used")
         return DeviceSample(
             used_bytes=None if used is None else int(used),
+            total_bytes=int(total) if processes and (total := _number(self._folder / "mem_info_vram_total")) is not None else None,
             clock_mhz=_scaled(_number(self._hwmon / "freq1_input"), 1e-6),
             memory_clock_mhz=_scaled(_number(self._hwmon / "freq2_input"), 1e-6),
             power_w=_scaled(power if power is not None else _number(self._hwmon / "power1_input"), 1e-6),

@@ -88,8 +88,10 @@ class NvidiaCard:
         there = self.processes() if processes else None
         held, others = _split(there, pids)
         busy = self._busy_by_process() if rates else None
+        memory = self._ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
         return DeviceSample(
-            used_bytes=self._ask("memory", lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).used)),
+            used_bytes=None if memory is None else int(memory.used),
+            total_bytes=int(memory.total) if memory is not None and processes else None,
             clock_mhz=self._ask("clock", lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
             memory_clock_mhz=self._ask("memory clock", lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
             power_w=self._ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),

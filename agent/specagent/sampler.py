@@ -55,7 +55,9 @@ class Sampler:
         with contextlib.suppress(*_NO_SAMPLE):
             pids = process_tree(self._pid)
             devices, held = self._gpus.sample(pids, processes=True, rates=False)
-            self.samples.append(self._sample(pids, devices, held, pss_bytes=proportional_of(pids)))
+            self.samples.append(
+                self._sample(pids, devices, held, pss_bytes=proportional_of(pids), available_bytes=psutil.virtual_memory().available)
+            )
 
     def _run(self) -> None:
         n, due = 0, time.monotonic()
@@ -84,6 +86,7 @@ class Sampler:
             others_cpu_percent=self._load.others(self._pids),
             cpu_mhz=cpus.clock_mhz(),
             cpu_throttled=cpus.throttle_count(),
+            available_bytes=psutil.virtual_memory().available,
         )
 
     def _sample(self, pids: Sequence[int], devices: dict[str, DeviceSample], held: dict[str, int], **seen: int | float | None) -> Sample:

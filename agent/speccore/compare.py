@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import host_checks, integrity, stats, throughput
+from . import early, host_checks, integrity, memory_taken, stats, throughput
 from .advice import answer
 from .derive import Pooled, cycle_numbers, memory_bill, positions_numbers, side_numbers, speculation_numbers, stream_numbers
 from .inventory import Peer
 from .measurement import AttemptMeasurement, Check, ComparisonResult, Interval, JobAnalysis, Verdict, Withheld, value_of
 from .noise_floor import KnownFloor, point_class
 from .pairs import BlockPairs, Results, pair_blocks, reference_lengths
+from .plan import last_blocks
 from .protocol import JobPlan
 from .spec import Arm, ExperimentSpec, Point
 from .verdict import QUALITY_TOLERANCE, Shorter, VerdictInput, holds_requirements, judge
@@ -42,6 +43,7 @@ class JobFacts(Peer):
     hashes_verified: bool | None = None  # None: not computed again
     n_hashes: int = 0
     hash_problem: str = ""
+    decided: dict[str, int] = {}  # arm → the block after which it was left out, since early looks had decided it
 
     def floor_at(self, point: Point) -> float | None:
         known = self.floors.get(point_class(point))
@@ -63,9 +65,14 @@ def analyse_job(
     points name them and gives reference lengths. Raises ValueError if an attempt has no place in the plan, or two have one.
     """
     counted = {a.trial for a in attempts}
-    results = Results(plan, attempts, run_again={f.trial for f in failures if f.trial in counted})
+    run_again = {f.trial for f in failures if f.trial in counted}
+    results = Results(plan, attempts, run_again=run_again, last=last_blocks(spec, facts.decided))
     job_checks = _job_checks(spec, results, facts)
-    job = _Job(spec, results, failures, facts, workloads or {}, job_checks)
+    looks = early.Looks()
+    if spec.sequential:
+        looks = early.look(early.Basis(spec, plan, workloads or {}, facts.floor_at, run_again), attempts, ended=True)
+        job_checks.append(early.check(looks, facts.decided, spec.blocks))
+    job = _Job(spec, results, failures, facts, workloads or {}, job_checks, looks)
     comparisons: list[ComparisonResult] = []
     answers: list[dict[str, Any]] = []
     for point in spec.points:
@@ -101,6 +108,7 @@ class _Job:
     facts: JobFacts
     workloads: Mapping[str, Workload]
     checks: Sequence[Check]
+    looks: early.Looks
 
     def compare_point(self, point: Point) -> list[ComparisonResult]:
         """All arms but the baseline at one point, in the experiment's order, with at most one recommended."""
@@ -123,10 +131,15 @@ class _Job:
         baseline = self.spec.baseline
         blocks = pair_blocks(self.results, point.key, baseline.name, arm.name, lengths)
         by_block = throughput.block_values(blocks, point)
-        values = list(by_block.values())
-        found = stats.speedup(values, [b.position_difference for b in blocks if b.block in by_block], self.spec.margin)
+        looked = self.looks.taken(arm.name, point.key)
+        if looked is not None:  # what counts is what the look saw: a decision stands whatever came after it
+            by_block = dict(looked.values)
+        differences = looked.differences if looked else {b.block: b.position_difference for b in blocks}
+        values, confidence = list(by_block.values()), looked.confidence if looked else stats.CONFIDENCE
+        found = stats.speedup(values, [differences[block] for block in by_block], self.spec.margin, confidence)
         no_values = None if values else throughput.why_no_values(blocks, point)
-        total_time = stats.ratio_interval([stats.total_value(b.seconds) for b in blocks if b.matched])
+        counted = [b for b in blocks if b.matched and (looked is None or b.block in by_block)]
+        total_time = stats.ratio_interval([stats.total_value(b.seconds) for b in counted], confidence)
         sides = [[*self.results.by_block(a.name, point.key).values()] for a in (baseline, arm)]
         quality = _quality(blocks)
         checks = integrity.checks(
@@ -151,12 +164,13 @@ class _Job:
             together=point.concurrency > 1,
             margin=self.spec.margin,
             noise_floor=self.facts.floor_at(point),
-            speedup=no_values or found.interval,
+            speedup=no_values or early.named(found.interval, looked),
             total_time=total_time,
             block_values=values,
             checks=[*self.checks, *checks],
             required_context=self.spec.requirements.context,
             required_slots=self.spec.requirements.slots,
+            **self._memory(arm, blocks),
             quality=quality,
             **self._engagement(arm),
             **self._outage(arm, point, len(values)),
@@ -187,7 +201,8 @@ class _Job:
         blocks = pair_blocks(self.results, point.key, slower.name, faster.name, lengths)
         by_block = throughput.block_values(blocks, point)
         differences = [b.position_difference for b in blocks if b.block in by_block]
-        return stats.speedup(list(by_block.values()), differences, self.spec.margin).interval
+        confidence = early.confidence_after(len(by_block), self.spec.blocks) if self.spec.sequential else stats.CONFIDENCE
+        return stats.speedup(list(by_block.values()), differences, self.spec.margin, confidence).interval
 
     def _engagement(self, arm: Arm) -> dict[str, Any]:
         attempts = self.results.of_arm(arm.name)
@@ -201,6 +216,14 @@ class _Job:
             "not_engaged_why": why,
             "context": _least([a.context_per_slot for a in attempts]),
             "slots": _least([a.slots for a in attempts]),
+        }
+
+    def _memory(self, arm: Arm, blocks: Sequence[BlockPairs]) -> dict[str, Any]:
+        required = self.spec.requirements.free_memory_mib
+        return {
+            "target_layers_moved": 0 if arm.control else memory_taken.layers_moved(blocks),
+            "required_free_bytes": None if required is None else required * 2.0**20,
+            "free_bytes": memory_taken.least_free_bytes(self.results.of_arm(arm.name)),
         }
 
     def _outage(self, arm: Arm, point: Point, n_blocks: int) -> dict[str, Any]:
@@ -250,6 +273,7 @@ class _Job:
         pooled = Pooled.of(arm.name, point.key, sides[arm.name])
         pooled_baseline = Pooled.of(baseline.name, point.key, sides[baseline.name])
         used = [b for b in draft.blocks if b.matched]
+        taken = self.looks.taken(arm.name, point.key)
         checks = list(draft.checks) if arm.control else [*draft.checks, integrity.holm(draft.input.speedup, p_holm)]
         return ComparisonResult(
             arm=arm.name,
@@ -272,7 +296,8 @@ class _Job:
             context_lost_tokens=_lost(sides[baseline.name], sides[arm.name], "context_per_slot"),
             slots_lost=_lost(sides[baseline.name], sides[arm.name], "slots"),
             checks=checks,
-            verdict=draft.verdict,
+            verdict=early.told(draft.verdict, taken.word if taken else None),
+            look=taken.word if taken else None,
             recommended=recommended,
             **side_numbers(draft.blocks, point.key, arm.name, baseline.name),
             **throughput.side_numbers(draft.blocks, point, arm.name, baseline.name),

@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from . import memory_free
 from .measurement import HostFacts, LogFacts, Maybe, Number, ProbeMeasurement, Source, Withheld, value_of
 from .records import SAMPLES, DeviceSample, Sample
 
@@ -97,6 +98,7 @@ def _of_gpus(probing: Sequence[Sample], used: set[str]) -> dict[str, object]:
         "others_busy_percent": max(shares, default=None),
         "other_pids": sorted({pid for row in rows for d in row.values() for pid in d.other_pids or []}),
         "clock_mhz": statistics.median(clocks) if clocks else None,
+        "free_bytes": memory_free.free_on_devices(probing, used),
     }
 
 
@@ -113,6 +115,7 @@ def _of_cpu(probing: Sequence[Sample]) -> dict[str, object]:
         "throttle": ({"heat": risen} if risen else {}) if len(counts) > 1 else None,
         "others_busy_percent": statistics.fmean(shares) if shares else None,
         "clock_mhz": statistics.median(clocks) if clocks else None,
+        "free_bytes": memory_free.free_in_host(probing),
     }
 
 

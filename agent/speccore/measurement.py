@@ -260,6 +260,69 @@ class LookTaken(Peer):
     decided: bool  # by the rules on time
 
 
+class AgreementResult(Peer):
+    """Greedy answers beside the baseline's to the same prompts (or the baseline's beside its own), and why they part."""
+
+    n: int  # pairs of answers
+    n_identical: int
+    n_near_tie: int  # the target's own two likeliest tokens were at most 0.2 nat apart where they part
+    n_wrong: int  # further apart
+    n_unknown: int  # the target was not asked there
+    n_prompts: int  # distinct
+    wrong_prompts: list[str] = []  # the first few
+    n_wrong_prompts: int = 0
+    median_first: float | None = None  # tokens in common before they part
+    words: str
+
+
+class QualityMeasure(Peer):
+    """One way to see whether an arm's answers are as good as the baseline's. Shares of distinct prompts, arm minus baseline."""
+
+    name: str
+    state: Literal["held", "lost", "not shown", "not checked"]
+    sentence: str
+    n: int = 0  # distinct prompts, or draws
+    baseline: float | None = None
+    arm: float | None = None
+    low: float | None = None
+    high: float | None = None
+    needed: int | None = None  # prompts to show it
+
+
+class SamplingPosition(Peer):
+    """One position of the continuations: shares of probability."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    position: int
+    n_kinds: int
+    p: float  # Holm
+    total_variation: float
+    at_least: float
+    found_at: float | None = None
+
+
+class SamplingJudged(Peer):
+    """One arm of the test of the sampling rule, or its control. ``withheld``: why nothing can be said of the arm."""
+
+    arm: str
+    outcome: Literal["accused", "not accused", "control failed", "not tested"]
+    words: str
+    n: int = 0
+    drafted: int | None = None
+    positions: list[SamplingPosition] = []
+
+
+class SamplingResult(Peer):
+    """Whether the arms draw their tokens from the distribution that the baseline draws from."""
+
+    workload: str
+    temperature: float
+    n_baseline: int
+    control: SamplingJudged
+    arms: list[SamplingJudged]
+
+
 class ComparisonResult(Peer):
     """Arm against baseline at one point of one job."""
 
@@ -318,6 +381,9 @@ class ComparisonResult(Peer):
     memory_bill_bytes: Maybe
     context_lost_tokens: int | None = None
     slots_lost: int | None = None
+    agreement: AgreementResult | Withheld = DEFINED_LATER
+    own_agreement: AgreementResult | Withheld = DEFINED_LATER  # of the baseline with itself, at this point
+    quality: list[QualityMeasure] = []
     checks: list[Check]
     verdict: Verdict
     recommended: bool = False
@@ -332,3 +398,4 @@ class JobAnalysis(Peer):
     checks: list[Check]  # of the job as a whole
     answers: list[dict[str, Any]]  # for each point: {"point", "word", "arm", "sentence"}
     attempts_used: list[str]
+    sampling: SamplingResult | Withheld | None = None  # None: the experiment doesn't ask for the test

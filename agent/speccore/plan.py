@@ -104,7 +104,6 @@ def _not_offered(spec: ExperimentSpec) -> Iterator[SpecError]:
         ("sampling_test", spec.sampling_test, None),
         ("fit", spec.fit, False),
         ("warmup.mode", spec.warmup.mode, "fixed"),
-        ("requirements.free_memory_mib", spec.requirements.free_memory_mib, None),
         ("requirements.quality", spec.requirements.quality, "not lost"),
     ]
     for field, value, usual in asked:
@@ -198,6 +197,13 @@ def last_blocks(spec: ExperimentSpec, decided: Mapping[str, int], given_up: Coll
     if any(name not in decided and name not in given_up for name in to_decide):
         return dict(decided)
     return {a.name: decided.get(a.name, max(decided.values())) for a in spec.arms}
+
+
+def not_needed(spec: ExperimentSpec, plan: JobPlan, outcomes: Sequence[TrialOutcome], decided: Mapping[str, int]) -> dict[str, int]:
+    """Trials that were left out since early looks had decided, each with the block after which that was."""
+    last = last_blocks(spec, decided, give_up(spec, plan, outcomes).arms)
+    ran = {o.trial for o in outcomes}
+    return {t.id: last[t.arm] for t in plan.trials if t.block > last.get(t.arm, t.block) and t.id not in ran}
 
 
 def next_trials(

@@ -10,6 +10,8 @@
 | ``metrics.jsonl``   | metrics  | one :class:`MetricsSnapshot` a line |
 | ``samples.jsonl``   | samples  | one :class:`Sample` a line, ten each second; what is not known is left out |
 | ``attempt.json``    | attempt  | :class:`AttemptSummary` |
+| ``second-look.jsonl`` | texts  | one :class:`SecondLook` a line, where the baseline was asked again (private) |
+| ``continuations.jsonl`` | texts | one :class:`Continuation` a line, where sampling is tested (private) |
 
 Files travel as zstd; names and hashes are of the uncompressed bytes. Times are seconds of the host's monotonic
 clock, counted from the attempt's start (``AttemptSummary.started_at``).
@@ -28,6 +30,7 @@ from .inventory import Peer
 LOG, LAUNCH, MANIFEST = "server.log", "launch.json", "manifest.json"
 RECORDS, TEXTS, METRICS = "records.jsonl", "texts.jsonl", "metrics.jsonl"
 SAMPLES, ATTEMPT = "samples.jsonl", "attempt.json"
+SECOND_LOOK, CONTINUATIONS = "second-look.jsonl", "continuations.jsonl"
 
 #: A number that is none (NaN, infinite) makes its line unreadable: it is no measurement.
 _FINITE = ConfigDict(allow_inf_nan=False)
@@ -101,6 +104,30 @@ class TextRecord(Peer):
     request: dict[str, Any]  # the body that was sent
     texts: list[str]  # one for each event
     ids: list[list[int]]  # one list for each event
+
+
+class SecondLook(Peer):
+    """A greedy request that the baseline was asked once more after the timed part, with how sure it was of each token."""
+
+    model_config = _FINITE
+
+    probe: str  # whose request this is again
+    point: str
+    item: str
+    ids: list[int] = []
+    gaps_nat: list[float] = []  # for each id: how far apart the two likeliest tokens were (difference of natural log-probabilities)
+    cut: bool = False  # the length limit ended it
+    problem: str = ""  # in words, why there is no answer
+
+
+class Continuation(Peer):
+    """A short answer under a seed of its own, for the test of the sampling rule. ``drafted``: None where the engine doesn't say."""
+
+    item: str
+    seed: int
+    ids: list[int] = []
+    drafted: int | None = None
+    problem: str = ""  # in words, why there is no answer
 
 
 class MetricsSnapshot(Peer):

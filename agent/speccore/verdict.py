@@ -58,6 +58,8 @@ class VerdictInput:
     context: int | None = None
     required_slots: int | None = None
     slots: int | None = None
+    required_free_bytes: float | None = None
+    free_bytes: float | None = None  # left where the model runs, at its lowest; None: not known
     quality: PassDifference | Withheld | None = None
     shorter_that_holds: str = ""  # an arm with a shorter limit that holds the requirement
     shorter: Sequence[Shorter] = field(default_factory=tuple)
@@ -136,6 +138,9 @@ def _requirement_lost(v: VerdictInput) -> Verdict | None:
     elif v.required_slots is not None and v.slots is not None and v.slots < v.required_slots:
         reason = "concurrency"
         sentence = f"offers {_count(v.slots, 'slot')}, {v.required_slots} are required"
+    elif v.required_free_bytes is not None and v.free_bytes is not None and v.free_bytes < v.required_free_bytes:
+        reason = "memory"
+        sentence = f"leaves {_mib(v.free_bytes)} MiB free where the model runs, {_mib(v.required_free_bytes)} MiB are required"
     elif isinstance(v.quality, PassDifference) and v.quality.high < -QUALITY_TOLERANCE:
         reason = "quality"
         sentence = (
@@ -198,7 +203,7 @@ def _kept(v: VerdictInput, sentence: str) -> Verdict:
     """What was not measured is not held: a required context or slot count must be known before an arm is kept."""
     unknown = _unreported(v)
     if unknown:
-        sentence += f", but the engine did not report its {' and '.join(unknown)}, which the experiment requires"
+        sentence += f", but its {' and '.join(unknown)}, which the experiment requires, {'is' if len(unknown) == 1 else 'are'} not known"
         return Verdict(word="inconclusive", reason="requirement not checked", sentence=sentence)
     if isinstance(v.quality, PassDifference) and v.quality.low <= -QUALITY_TOLERANCE:
         sentence += f"; quality not shown, n = {v.quality.n}, needs about {v.quality.needed} prompts"
@@ -206,7 +211,11 @@ def _kept(v: VerdictInput, sentence: str) -> Verdict:
 
 
 def _unreported(v: VerdictInput) -> list[str]:
-    sides = (("context", v.required_context, v.context), ("slots", v.required_slots, v.slots))
+    sides = (
+        ("context", v.required_context, v.context),
+        ("slots", v.required_slots, v.slots),
+        ("memory left free", v.required_free_bytes, v.free_bytes),
+    )
     return [name for name, required, has in sides if required is not None and has is None]
 
 
@@ -242,6 +251,10 @@ def ratio(interval: Interval) -> str:
 
 def _count(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _mib(n_bytes: float) -> str:
+    return f"{n_bytes / 2**20:,.0f}"
 
 
 def _percent(share: float) -> str:

@@ -37,6 +37,7 @@ def test_a_card_and_all_that_it_says() -> None:
     now = thorough(seen, [7])[0]["GPU-1"]
     assert now.model_dump(exclude_none=True) == {
         "used_bytes": 3 << 30,
+        "total_bytes": 24 << 30,
         "clock_mhz": 1500,
         "memory_clock_mhz": 9500,
         "power_w": 210.5,

@@ -74,6 +74,9 @@ def test_ten_looks_a_second_each_fifth_a_thorough_one(busy: subprocess.Popen[byt
     assert thorough == list(range(0, len(running), THOROUGH))
     assert all(running[n].devices["GPU-1"].pcie_rx_kb_s == 200 for n in thorough)
     assert look.pss_bytes
+    assert look.available_bytes
+    assert [n for n, s in enumerate(running) if s.available_bytes] == thorough  # which costs a look at the whole machine
+    assert [n for n, s in enumerate(running) if s.devices["GPU-1"].total_bytes] == thorough
     assert look.device_bytes == {"GPU-1": 77}
     assert look.cpu_percent is None
     assert all(s.pss_bytes is None for s in running)  # the walk over the engine's pages is for between requests
