@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from speccore.measurement import AttemptMeasurement, Check, ComparisonResult, Withheld
 from speccore.noise_floor import HostFloor
 
@@ -109,7 +111,7 @@ def test_another_driver_or_number_of_blocks_is_another_floor(who: sample.People,
     _, check = compared(job_of(who, host, five, {"off": 1.0, "draft-4": 1.06}, made.wobble))
     assert "has 0 (left out: 1 of another number of blocks than 5, 2 with another driver)" in check.sentence
     shown = floors_of_host(host, datetime.now(UTC))
-    assert [(s.scope.driver, s.n_contrasts) for s in shown] == [("", 2), ("570.1", 1)]
+    assert [(s.scope.driver, len(s.jobs)) for s in shown] == [("", 2), ("570.1", 1)]
 
 
 def test_a_contrast_that_failed_a_hard_check_is_counted_apart(who: sample.People, host: Host) -> None:
@@ -134,5 +136,24 @@ def test_one_statement_however_many_contrasts(who: sample.People, host: Host, n:
     with CaptureQueriesContext(connection) as seen:
         (found,) = floors_of_host(host, datetime.now(UTC))
     assert len(seen) == 1
-    assert found.n_contrasts == n
+    assert len(found.jobs) == n
     assert isinstance(found.found, HostFloor if n == 10 else Withheld)
+
+
+def test_the_hosts_page_shows_each_floor_and_how_to_get_one(who: sample.People, host: Host) -> None:
+    client = Client()
+    client.force_login(who.mate)
+    page = client.get(reverse("host", args=[host.pk])).content.decode()
+    assert "Run the preset <code>noise-floor</code> here" in page
+    jobs = contrasts(who, host, 10)
+    page = client.get(reverse("host", args=[host.pk])).content.decode()
+    (found,) = floors_of_host(host, datetime.now(UTC))
+    assert isinstance(found.found, HostFloor)
+    assert f'<td class="num">{100 * found.found.floor:.1f}</td>' in page
+    assert "one at a time, empty context" in page
+    assert all(f"?job={job.pk}" in page for job in jobs)
+    contrasts_left_out = "needs 10 A/A contrasts, has 1"
+    assert contrasts_left_out not in page
+    five = made.spec_of({"name": "again", "mode": "off", "control": True}, target={"model": "demo-target"}, blocks=5)
+    job_of(who, host, five, {"off": 1.0, "again": 1.0}, made.wobble)
+    assert contrasts_left_out in client.get(reverse("host", args=[host.pk])).content.decode()

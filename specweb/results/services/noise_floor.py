@@ -26,6 +26,7 @@ class Gathered:
     contrasts: list[Contrast]
     invalid: list[tuple[str, Scope]]
     builds: dict[str, str]  # manifest hash: the engine build in words
+    experiments: dict[str, UUID]  # job: what it is of
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class ShownFloor:
     scope: Scope
     build: str
     found: HostFloor | Withheld
-    n_contrasts: int
+    jobs: list[tuple[UUID, str]]  # (experiment, job) of each contrast that counts, oldest first
 
 
 def gathered(host_id: UUID, moment: datetime) -> Gathered:
@@ -53,6 +54,7 @@ def gathered(host_id: UUID, moment: datetime) -> Gathered:
         .order_by("at", "job_id")
         .values_list(
             "job_id",
+            "job__experiment_id",
             "at",
             "verdict",
             "point__settings",
@@ -68,9 +70,11 @@ def gathered(host_id: UUID, moment: datetime) -> Gathered:
     scopes: dict[tuple[UUID, str], Scope] = {}
     spoiled: set[tuple[UUID, str]] = set()
     builds: dict[str, str] = {}
-    for job_id, at, verdict, settings, values, runtime, engine, version, devices in rows:
+    experiments: dict[str, UUID] = {}
+    for job_id, experiment_id, at, verdict, settings, values, runtime, engine, version, devices in rows:
         key = job_id, point_class(Point.model_validate(settings, context=STORED))
         moments[job_id] = at
+        experiments[str(job_id)] = experiment_id
         if runtime:
             builds[runtime] = f"{engine} {version}"
         scopes[key] = Scope(str(host_id), _driver(devices or []), runtime or "", key[1], len(values or {}))
@@ -83,7 +87,7 @@ def gathered(host_id: UUID, moment: datetime) -> Gathered:
         found = contrast(str(key[0]), moments[key[0]], replace(scopes[key], n_blocks=len(whole)), values_of_class)
         if isinstance(found, Contrast) and key not in spoiled:
             contrasts.append(found)
-    return Gathered(contrasts, [(str(key[0]), scopes[key]) for key in sorted(spoiled, key=str)], builds)
+    return Gathered(contrasts, [(str(key[0]), scopes[key]) for key in sorted(spoiled, key=str)], builds, experiments)
 
 
 def _driver(devices: Iterable[dict[str, str]]) -> str:
@@ -124,5 +128,6 @@ def floors_of_host(host: Host, now: datetime) -> list[ShownFloor]:
     shown = []
     for scope in scopes:
         here = [c for c in found.contrasts if c.scope == scope]  # of other scopes the page has other rows
-        shown.append(ShownFloor(scope, found.builds.get(scope.runtime, ""), _floor(here, invalid, scope, now), len(here)))
-    return sorted(shown, key=lambda s: (-s.n_contrasts, s.scope.point_class, s.scope.n_blocks))
+        jobs = [(found.experiments[c.job], c.job) for c in here]
+        shown.append(ShownFloor(scope, found.builds.get(scope.runtime, ""), _floor(here, invalid, scope, now), jobs))
+    return sorted(shown, key=lambda s: (-len(s.jobs), s.scope.point_class, s.scope.n_blocks))
