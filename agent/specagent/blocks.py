@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from speccore import plan
+from speccore import early, plan
 from speccore.inventory import HostInventory
 from speccore.plan import DoneTrial, TrialOutcome
 from speccore.protocol import AttemptReport, JobOffer, TrialPlan
@@ -38,6 +39,8 @@ class Blocks:
         self._runs = dict(offer.block_runs)
         self._notes: dict[int, str] = {}
         self._trials = {t.id: t for t in offer.plan.trials}
+        self.decided: Mapping[str, int] = offer.decided  # by early looks: arm → its last block
+        self._looked_at: set[int] = set()
         self.outcomes = [TrialOutcome(trial=trial) for trial in offer.done_trials]
         offered_at = self._clock.now()
         self._done = [self._done_trial(self._trials[trial], offered_at, offered_at) for trial in offer.done_trials]
@@ -58,6 +61,15 @@ class Blocks:
             self._run_once_more(block, why)
         return self._left() if torn else left
 
+    def look_due(self) -> int | None:
+        """The block that ended last, where an early look follows upon it and the next has not begun; told once for each block."""
+        left = self._left()
+        if not left or left[0].block - 1 in self._looked_at or any(self._trials[o.trial].block == left[0].block for o in self.outcomes):
+            return None
+        ended = left[0].block - 1
+        self._looked_at.add(ended)
+        return ended if early.is_due(self._offer.spec, self._offer.plan, self.outcomes, self.decided, ended) else None
+
     def run_of(self, block: int) -> int:
         return self._runs.get(block, 1)
 
@@ -74,7 +86,7 @@ class Blocks:
         self._done.append(self._done_trial(trial, ended_at - (report.ended_at - report.started_at), ended_at))
 
     def _left(self) -> list[TrialPlan]:
-        return [trial for trial, _ in plan.next_trials(self._offer.spec, self._offer.plan, self.outcomes)]
+        return [trial for trial, _ in plan.next_trials(self._offer.spec, self._offer.plan, self.outcomes, self.decided)]
 
     def _run_once_more(self, block: int, why: str) -> None:
         self._runs[block] = self.run_of(block) + 1

@@ -97,9 +97,9 @@ def _run(args: argparse.Namespace) -> int:
     told = (stop, progress.running, progress.attempt, progress.planned)
     with stopping(stop.set):
         if spec:
-            done = local.run_local(spec, host, workloads, out.resolve(), *told, budget_s=args.budget)
+            done = local.run_local(spec, host, workloads, out.resolve(), *told, budget_s=args.budget, on_look=progress.looked)
         else:
-            done = local.resume_local(host, out.resolve(), *told, budget_s=args.budget)
+            done = local.resume_local(host, out.resolve(), *told, budget_s=args.budget, on_look=progress.looked)
     progress.over()
     if args.json_file:
         data = table.as_json(done.offer, host.inventory.hostname, done.reports, done.analysis)
@@ -172,7 +172,7 @@ def _tell_result(done: local.LocalRun, host: Host, out: Path) -> int:
     print(analysis_text(analysis))
     if done.cut_short:
         print(f"\nthe time was up: {report.width_line(analysis, done.n_blocks, done.offer.spec.blocks)} ({done.cut_short})")
-    elif index.budget_s is not None:
+    elif index.budget_s is not None or index.decided:
         print(f"\n{report.width_line(analysis, done.n_blocks, done.offer.spec.blocks)}")
     print(f"\nreport: {out / REPORT}\nevidence: {out}")
     return OK

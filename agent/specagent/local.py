@@ -8,13 +8,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from speccore import budget, compare, engines, measure, plan, preflight, selfrun
+from speccore import budget, compare, engines, plan, preflight, selfrun
 from speccore.canonical import sha256_of
 from speccore.errors import ErrorBody, SpecError, SpecWebError, UnknownModel
 from speccore.inventory import HostInventory, ModelInfo
@@ -27,13 +27,14 @@ from speccore.yamltext import read_yaml
 
 from . import __version__, evidence, runner
 from .inventory import Host, chosen_runtime, nearest
+from .looks import FolderLooks
 from .sinks import FolderSink
 
 
 @dataclass(frozen=True)
 class LocalRun:
     """What came of it. ``analysis`` is None if the job failed or was stopped. ``n_blocks`` were run whole; fewer than planned
-    where the time was up, and then ``cut_short`` says so in words."""
+    where the time was up, and then ``cut_short`` says so in words, or where early looks decided arms (``decided``: arm → block)."""
 
     offer: JobOffer
     finished: Finished
@@ -41,6 +42,7 @@ class LocalRun:
     reports: list[AttemptReport]
     n_blocks: int = 0
     cut_short: str = ""
+    decided: dict[str, int] = field(default_factory=dict)
 
 
 class BlockClock:
@@ -145,17 +147,19 @@ def run_local(
     on_planned: Callable[[int], None] = lambda n_trials: None,
     *,
     budget_s: float | None = None,
+    on_look: Callable[[str, int], None] = lambda text, n_spared: None,
 ) -> LocalRun:
     """Plans, runs, measures and compares. ``workloads`` are keyed as the points name them. Leaves all files under ``out``.
 
-    With ``budget_s`` no block begins that would not end in that many seconds.
+    With ``budget_s`` no block begins that would not end in that many seconds. ``on_look`` hears of each arm that is decided early,
+    and how many starts that spares.
     """
     offer = make_offer(spec, host, workloads)
     used = {name: workloads[name] for name in offer.plan.workloads}
     evidence.write_json(out / JOB, offer)
     evidence.write_json(out / INVENTORY, host.inventory)
     evidence.write_whole(out / WORKLOADS, _json({name: w.model_dump(mode="json") for name, w in used.items()}))
-    return _run(offer, used, host, out, stop, tell, on_attempt, on_planned, budget_s)
+    return _run(offer, used, host, out, stop, tell, on_attempt, on_planned, budget_s, on_look)
 
 
 def resume_local(
@@ -167,6 +171,7 @@ def resume_local(
     on_planned: Callable[[int], None] = lambda n_trials: None,
     *,
     budget_s: float | None = None,
+    on_look: Callable[[str, int], None] = lambda text, n_spared: None,
 ) -> LocalRun:
     """Goes on with a run that was stopped, killed or out of time: whole blocks are kept, one that was begun is run anew.
 
@@ -186,7 +191,7 @@ def resume_local(
         said = ", ".join(name.replace("_", " ") for name in changed)
         raise SpecError(f"the machine is not as it was when the run began: {said} changed", remedy="Begin it anew in another folder.")
     (out / RUN).unlink(missing_ok=True)
-    return _run(offer, workloads, host, out, stop, tell, on_attempt, on_planned, budget_s)
+    return _run(offer, workloads, host, out, stop, tell, on_attempt, on_planned, budget_s, on_look)
 
 
 #: Of the inventory, what must not change between the blocks of a run.
@@ -203,34 +208,38 @@ def _run(
     on_attempt: Callable[[AttemptReport], None],
     on_planned: Callable[[int], None],
     budget_s: float | None,
+    on_look: Callable[[str, int], None],
 ) -> LocalRun:
     sink = FolderSink(out, on_attempt)
-    left = _what_is_left(offer, [report for report, _ in sink.done])
-    on_planned(len(offer.plan.trials) - len(left.done_trials))
+    looks = FolderLooks(offer, workloads, lambda: counted(offer, sink), on_look)
+    looks.recall()
+    left = _what_is_left(offer, [report for report, _ in sink.done], looks.decided)
+    spared = plan.not_needed(offer.spec, offer.plan, selfrun.outcomes(offer, [report for report, _ in sink.done]), looks.decided)
+    on_planned(len(offer.plan.trials) - len({*left.done_trials, *spared}))
     job = runner.prepare(left, workloads, host)
     work = out / "work"
     shutil.rmtree(work, ignore_errors=True)
     clock, started_at = BlockClock(budget_s, offer.spec.blocks), datetime.now(UTC)
-    finished = runner.run_job(job, work, sink, stop, tell, may_start=clock.may_start)
+    finished = runner.run_job(job, work, sink, stop, tell, may_start=clock.may_start, looks=looks)
     if work.exists() and not any(work.iterdir()):
         work.rmdir()
     reports = [report for report, _ in sink.done]
     analysis = None
     if finished.outcome == "completed":
-        analysis = analyse(offer, workloads, sink)
+        analysis = analyse(offer, workloads, sink, looks)
         evidence.write_json(out / ANALYSIS, analysis)
-    n_blocks = selfrun.whole_blocks(offer, reports)
+    n_blocks = selfrun.whole_blocks(offer, reports, looks.decided)
     started_at = min([started_at, *(r.started_at for r in reports)])
-    _write_index(out, finished, sink, started_at, budget_s, n_blocks)
-    return LocalRun(offer, finished, analysis, reports, n_blocks, clock.decision.why_not)
+    _write_index(out, finished, sink, started_at, budget_s, n_blocks, looks.decided)
+    return LocalRun(offer, finished, analysis, reports, n_blocks, clock.decision.why_not, dict(looks.decided))
 
 
-def _what_is_left(offer: JobOffer, reports: list[AttemptReport]) -> JobOffer:
+def _what_is_left(offer: JobOffer, reports: list[AttemptReport], decided: Mapping[str, int]) -> JobOffer:
     """The job without its whole blocks; those that were begun and broke off are run whole once more."""
     if not reports:
         return offer
     blocks = {t.id: t.block for t in offer.plan.trials}
-    unfinished = {t.block for t, _ in plan.next_trials(offer.spec, offer.plan, selfrun.outcomes(offer, reports))}
+    unfinished = {t.block for t, _ in plan.next_trials(offer.spec, offer.plan, selfrun.outcomes(offer, reports), decided)}
     runs: dict[int, int] = {}
     for report in reports:
         block = blocks[report.trial]
@@ -240,11 +249,20 @@ def _what_is_left(offer: JobOffer, reports: list[AttemptReport]) -> JobOffer:
         update={
             "done_trials": [trial for trial, block in blocks.items() if block not in unfinished],
             "block_runs": {block: run for block, run in again.items() if run > 1},
+            "decided": dict(decided),
         }
     )
 
 
-def _write_index(out: Path, finished: Finished, sink: FolderSink, started_at: datetime, budget_s: float | None, n_blocks: int) -> None:
+def _write_index(
+    out: Path,
+    finished: Finished,
+    sink: FolderSink,
+    started_at: datetime,
+    budget_s: float | None,
+    n_blocks: int,
+    decided: Mapping[str, int],
+) -> None:
     """``run.json``: the run has ended, and this belongs to it."""
     index = RunIndex(
         job_id=finished.job_id,
@@ -255,6 +273,7 @@ def _write_index(out: Path, finished: Finished, sink: FolderSink, started_at: da
         ended_at=datetime.now(UTC),
         budget_s=budget_s,
         n_blocks=n_blocks,
+        decided=dict(decided),
         documents=selfrun.document_hashes(*(read_json(out / name) for name in (JOB, INVENTORY, WORKLOADS))),
         attempts=[
             RunAttempt(attempt_id=r.attempt_id, trial=r.trial, n=r.n, sha256=sha256_of(read_json(folder / "report.json")))
@@ -276,14 +295,15 @@ def _json(data: Any) -> bytes:
     return json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink) -> JobAnalysis:
-    """Measures the evidence that the sink has and compares the arms, as the server would."""
+def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink, looks: FolderLooks | None = None) -> JobAnalysis:
+    """Measures the evidence that the sink has and compares the arms, as the server would. ``looks`` may have measured some of it."""
+    looks = looks or FolderLooks(offer, workloads, lambda: counted(offer, sink))
     measured: list[AttemptMeasurement] = []
     failures: list[compare.TrialFailure] = []
     trials = {t.id: t for t in offer.plan.trials}
     for report, folder in counted(offer, sink):
         if report.outcome == "ok":
-            measured.append(measure.measure_attempt(evidence.read(folder), offer.spec, workloads))
+            measured.append(looks.measurement(report, folder))
         elif report.error:
             trial = trials[report.trial]
             failures.append(
@@ -302,7 +322,9 @@ def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink
         offer.plan,
         measured,
         failures,
-        compare.JobFacts(noise_floor=None, shares_cores=False, hashes_verified=_hashes_hold(sink), n_hashes=n_hashes),
+        compare.JobFacts(
+            noise_floor=None, shares_cores=False, hashes_verified=_hashes_hold(sink), n_hashes=n_hashes, decided=dict(looks.decided)
+        ),
         workloads=workloads,
     )
 

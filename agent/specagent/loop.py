@@ -19,7 +19,22 @@ from . import __version__, machine, room, runner
 from .client import Client, Refused, Unreachable
 from .inventory import Host
 from .launch import Stopped, log_tail
-from .machine import Event, JobEnded, Polled, PollFailed, PollIn, Quit, QuitAsked, RestJob, SendInventory, StartJob, State, StopJob
+from .looks import ServerLooks
+from .machine import (
+    Event,
+    JobEnded,
+    Polled,
+    PollFailed,
+    PollIn,
+    Quit,
+    QuitAsked,
+    RestJob,
+    SendInventory,
+    StartJob,
+    State,
+    StopJob,
+    TellLooked,
+)
 from .sinks import Delivery, ServerSink, is_final, is_passing
 from .spool import Spool
 from .sweep import sweep_records
@@ -48,6 +63,7 @@ class Loop:
         self._problem: ErrorBody | None = None
         self._stop_job, self._rest, self._quitting = threading.Event(), threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._looks: ServerLooks | None = None
         self._poll_at = time.monotonic()
         self._quit: Quit | None = None
 
@@ -86,6 +102,9 @@ class Loop:
                 case RestJob(job_id, resting):
                     log.info("job %s %s", job_id, "pauses after this trial" if resting else "goes on")
                     (self._rest.set if resting else self._rest.clear)()
+                case TellLooked(word):
+                    if self._looks:
+                        self._looks.tell(word)
                 case SendInventory():
                     self._send_inventory()
                 case PollIn(seconds, jitter):
@@ -178,14 +197,18 @@ class Loop:
         self._rest.clear()
         self._problem = None
         self._running = Running(job_id=offer.job_id, lease=offer.lease, phase="starting")
-        self._thread = threading.Thread(target=self._work, args=(offer, self._host), name="runner")
+        looks = self._looks = ServerLooks(offer, self._stop_job, self._is_away)
+        self._thread = threading.Thread(target=self._work, args=(offer, self._host, looks), name="runner")
         self._thread.start()
 
-    def _work(self, offer: JobOffer, host: Host) -> None:
+    def _is_away(self) -> bool:
+        return self._state.n_failures > 0
+
+    def _work(self, offer: JobOffer, host: Host, looks: ServerLooks) -> None:
         """The runner's thread: always ends with a :class:`JobEnded`."""
-        sink = ServerSink(self._spool, self._delivery, offer.job_id, offer.lease_token, self._stop_job, lambda: self._state.n_failures > 0)
+        sink = ServerSink(self._spool, self._delivery, offer.job_id, offer.lease_token, self._stop_job, self._is_away)
         try:
-            finished = self._run_job(offer, host, sink)
+            finished = self._run_job(offer, host, sink, looks)
         except Stopped:
             finished = Finished(job_id=offer.job_id, lease=offer.lease, outcome="cancelled")
         except Exception as error:
@@ -195,10 +218,10 @@ class Loop:
         log.info("job %s: %s%s", offer.job_id, finished.outcome, f" ({finished.error.message})" if finished.error else "")
         self._events.put(JobEnded(finished))
 
-    def _run_job(self, offer: JobOffer, host: Host, sink: ServerSink) -> Finished:
+    def _run_job(self, offer: JobOffer, host: Host, sink: ServerSink, looks: ServerLooks) -> Finished:
         workloads = {name: self._workload(content_hash, offer) for name, content_hash in offer.plan.workloads.items()}
         job = runner.prepare(offer, workloads, host)
-        finished = runner.run_job(job, self._spool.work, sink, self._stop_job, self._tell, rest=self._rest, ail=self._ail)
+        finished = runner.run_job(job, self._spool.work, sink, self._stop_job, self._tell, rest=self._rest, ail=self._ail, looks=looks)
         if finished.outcome != "cancelled":
             self._tell(Running(job_id=offer.job_id, lease=offer.lease, phase="uploading"))
             if not sink.finish():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from speccore.protocol import Finished, JobOffer, PollReply
+from speccore.protocol import Finished, JobOffer, Looked, PollReply
 
 #: Heartbeat while a job runs, and waits after polls that failed.
 RUNNING_POLL_S = 2.0
@@ -88,6 +88,13 @@ class RestJob:
 
 
 @dataclass(frozen=True)
+class TellLooked:
+    """What the server's early looks say of the job."""
+
+    word: Looked
+
+
+@dataclass(frozen=True)
 class SendInventory:
     pass
 
@@ -106,7 +113,7 @@ class Quit:
     message: str = ""
 
 
-Effect = StartJob | StopJob | RestJob | SendInventory | PollIn | Quit
+Effect = StartJob | StopJob | RestJob | TellLooked | SendInventory | PollIn | Quit
 
 
 def step(state: State, event: Event) -> tuple[State, list[Effect]]:
@@ -133,6 +140,8 @@ def _polled(state: State, reply: PollReply, delivering: bool) -> tuple[State, li
     if state.job and (state.job.job_id in reply.pause) != state.job.resting:
         state = replace(state, job=replace(state.job, resting=not state.job.resting))
         effects.append(RestJob(state.job.job_id, state.job.resting))  # type: ignore[union-attr]
+    if state.job and reply.looked and reply.looked.job_id == state.job.job_id:
+        effects.append(TellLooked(reply.looked))
     if reply.job and not delivering and _may_take(state, reply.job):
         state = replace(state, job=Held(reply.job.job_id, reply.job.lease), taken=True)
         effects.append(StartJob(reply.job))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from speccore import engines, table
 from speccore.budget import in_words
@@ -62,7 +63,10 @@ def width_line(analysis: JobAnalysis, n_blocks: int, n_planned: int) -> str:
     if not halves:
         return f"{blocks}; no interval (3 blocks are needed)"
     low, high = (f"±{100 * h:.1f} %" for h in (min(halves), max(halves)))
-    return f"{blocks} bought 95 % intervals of {low if low == high else f'{low} to {high}'}"
+    width = low if low == high else f"{low} to {high}"
+    if any(c.look for c in analysis.comparisons):
+        return f"{blocks} bought intervals of {width}, each at the confidence of its look"
+    return f"{blocks} bought 95 % intervals of {width}"
 
 
 def _half_width(speedup: object) -> float | None:
@@ -72,11 +76,15 @@ def _half_width(speedup: object) -> float | None:
 
 
 def _answers(analysis: JobAnalysis) -> str:
-    return "\n".join(f"- **{_text(a['point'])}**: {_text(a['sentence'])}" for a in analysis.answers)
+    return "\n".join(f"- **{_text(a['point'])}**: {_text(_with_next_step(a))}" for a in analysis.answers)
+
+
+def _with_next_step(answer: dict[str, Any]) -> str:
+    return f"{answer['sentence']}. Next: {answer['next_step']}." if answer.get("next_step") else str(answer["sentence"])
 
 
 def _table(analysis: JobAnalysis) -> str:
-    head = [_text(word) for word in table.HEAD]
+    head = [_text(word) for word in table.head(analysis)]
     rule = ["---" if i in table.LEFT else "---:" for i in range(len(head))]
     rows = [head, rule, *([_text(cell) for cell in table.cells(c)] for c in analysis.comparisons)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -87,10 +95,12 @@ def _width(told: Told, analysis: JobAnalysis) -> str:
     took = in_words((index.ended_at - index.started_at).total_seconds())
     budget = f" of {in_words(index.budget_s)} that were given" if index.budget_s else ""
     arms = len(told.spec.arms)
+    left = ", ".join(f"{_text(arm)} after block {block}" for arm, block in index.decided.items())
+    early = f" Early looks decided arms, which were not started again: {left}." if left else ""
     return (
         f"{width_line(analysis, index.n_blocks, told.spec.blocks)}; each block starts the server anew for each of {arms} arms, "
         f"in a drawn and balanced order, with the same prompts and seeds. It took {took}{budget}. Speed-up is in seconds for equal "
-        f"work; the interval is over blocks."
+        f"work; the interval is over blocks.{early}"
     )
 
 

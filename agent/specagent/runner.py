@@ -19,6 +19,7 @@ from speccore.workload import Workload
 from .blocks import Blocks
 from .inventory import Host
 from .launch import Stopped, disk_error
+from .looks import Looks, NoLooks
 from .room import Room
 from .trial import Attempt, AttemptDone, PreparedJob, render
 
@@ -83,14 +84,15 @@ def run_job(
     rest: threading.Event | None = None,
     ail: Callable[[ErrorBody | None], None] = lambda problem: None,
     may_start: Callable[[TrialPlan], bool] = lambda trial: True,
+    looks: Looks | None = None,
 ) -> Finished:
     """All trials that are left, each with its retries. ``stop`` ends it after the engine is down: outcome cancelled.
 
     While ``rest`` is set it pauses between trials. ``ail`` hears of what ails the host, and None when that is over. Where
-    ``may_start`` says no to a trial, the job ends there with what it has.
+    ``may_start`` says no to a trial, the job ends there with what it has. ``looks`` decide arms early; a decided one runs no more.
     """
     try:
-        return _JobRun(job, work, sink, stop, tell, rest or threading.Event(), ail, may_start).run()
+        return _JobRun(job, work, sink, stop, tell, rest or threading.Event(), ail, may_start, looks or NoLooks()).run()
     except Stopped:
         return Finished(job_id=job.offer.job_id, lease=job.offer.lease, outcome="cancelled")
     except OSError as error:
@@ -112,9 +114,10 @@ class _JobRun:
         rest: threading.Event,
         ail: Callable[[ErrorBody | None], None],
         may_start: Callable[[TrialPlan], bool],
+        looks: Looks,
     ) -> None:
         self._job, self._work, self._sink, self._stop, self._tell, self._rest, self._ail = job, work, sink, stop, tell, rest, ail
-        self._may_start = may_start
+        self._may_start, self._looks = may_start, looks
         self._blocks = Blocks(job.offer, job.host.inventory)
         self._room = Room(work, stop, self._say_shortage, sink.flush)
         self._pace = _Pace()
@@ -122,6 +125,7 @@ class _JobRun:
     def run(self) -> Finished:
         offer = self._job.offer
         while not self._stop.is_set():
+            self._look()
             if self._blocks.left():
                 self._pause()
                 self._room.wait()
@@ -150,6 +154,14 @@ class _JobRun:
         blocks.attempt_ended(trial, done.report)
         self._room.retried(lambda: self._sink.attempt(done))
         self._pace.trial_ended()
+
+    def _look(self) -> None:
+        """Between two blocks, where a look falls there; and what is decided since is heeded at each trial."""
+        block = self._blocks.look_due()
+        if block is not None:
+            self._say("looking", f"waits for the early look after block {block}: an arm that is decided leaves later blocks")
+            self._looks.after(block)
+        self._blocks.decided = {**self._blocks.decided, **self._looks.decided}
 
     def _pause(self) -> None:
         while self._rest.is_set():

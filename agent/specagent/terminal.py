@@ -128,5 +128,10 @@ class RunProgress:
         result = report.outcome if not report.error else f"{report.outcome}: {report.error.message.splitlines()[0][:100]}"
         self._line.keep(f"[{self._n_ended}/{self._n_trials}] {report.trial:24} {seconds:6.1f} s {speed}  {result}")
 
+    def looked(self, text: str, n_spared: int) -> None:
+        """An early look has decided an arm."""
+        self._n_trials -= n_spared
+        self._line.keep(f"{text} ({n_spared} start{'' if n_spared == 1 else 's'} spared)")
+
     def over(self) -> None:
         self._line.clear()

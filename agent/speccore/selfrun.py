@@ -17,6 +17,7 @@ from .inventory import HostInventory, Peer
 from .plan import TrialOutcome, next_trials, plan_job
 from .protocol import PROTOCOL, AttemptReport, JobOffer, Moment
 from .spec import ExperimentSpec
+from .stats import MIN_BLOCKS
 from .workload import Workload
 
 #: Files of a run's folder beside its attempts.
@@ -54,6 +55,7 @@ class RunIndex(Peer):
     ended_at: Moment
     budget_s: float | None = None
     n_blocks: int = 0  # that were run whole
+    decided: dict[str, int] = {}  # by early looks: arm → the block after which it was not started again
     documents: dict[str, str]  # file: SHA-256 of its canonical JSON
     attempts: list[RunAttempt] = Field(max_length=100_000)
 
@@ -125,10 +127,10 @@ def document_hashes(job: Any, inventory: Any, workloads: Any) -> dict[str, str]:
     return {JOB: sha256_of(job), INVENTORY: sha256_of(inventory), WORKLOADS: sha256_of(workloads)}
 
 
-def whole_blocks(offer: JobOffer, reports: Sequence[AttemptReport]) -> int:
-    """How many blocks need no further attempt."""
+def whole_blocks(offer: JobOffer, reports: Sequence[AttemptReport], decided: Mapping[str, int] | None = None) -> int:
+    """How many blocks were begun and need no further attempt."""
     blocks = _blocks(offer)
-    left = {t.block for t, _ in next_trials(offer.spec, offer.plan, outcomes(offer, reports))}
+    left = {t.block for t, _ in next_trials(offer.spec, offer.plan, outcomes(offer, reports), decided)}
     return len({blocks[r.trial] for r in reports} - left)
 
 
@@ -216,13 +218,27 @@ def _gaps(run: SelfRun) -> list[str]:
     if run.index.outcome == "completed":
         blocks = _blocks(offer)
         begun = {blocks[r.trial] for r in reports}
-        left = [t for t, _ in next_trials(offer.spec, offer.plan, outcomes(offer, reports))]
+        left = [t for t, _ in next_trials(offer.spec, offer.plan, outcomes(offer, reports), run.index.decided)]
         owed = [t.id for t in left if run.index.budget_s is None or t.block in begun]
         if owed:
             problems.append(f"trials without an attempt that decides them: {', '.join(owed[:10])}{', …' if len(owed) > 10 else ''}")
+    problems += _odd_decisions(offer, run.index.decided)
     if not reports:
         problems.append("the run has no attempt")
     return problems
+
+
+def _odd_decisions(offer: JobOffer, decided: Mapping[str, int]) -> list[str]:
+    """What no early look can have decided. Whether the numbers do decide it is told with the comparison, which has them."""
+    if decided and not offer.spec.sequential:
+        return ["arms were left out as decided early, and the experiment does not stop early"]
+    arms = {a.name for a in offer.spec.arms if not a.is_baseline and not a.control}
+    return [
+        f"arm {arm!r} was left out as decided after block {block}: "
+        + ("early looks decide arms with speculation only" if arm not in arms else f"the first look is after block {MIN_BLOCKS}")
+        for arm, block in decided.items()
+        if arm not in arms or block < MIN_BLOCKS
+    ]
 
 
 def _decoded(model: type[Any], raw: Any, name: str, problems: list[str]) -> Any:

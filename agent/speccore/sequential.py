@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from .measurement import Interval, Withheld
-from .stats import MIN_BLOCKS, Drift, Rows, Speedup, speedup
+from .stats import CONFIDENCE, MIN_BLOCKS, Drift, Rows, Speedup, speedup
 from .verdict import keep_threshold, ratio, slower_threshold
 
 #: Blocks after which one looks; a plan's last block is always a look.
@@ -115,6 +115,8 @@ class Decision:
     drifted: bool  # the interval is the regression's
     next_look: int | None  # after so many blocks; None: none is left, or none is needed
     sentence: str
+    n_blocks: int = 0  # values that the look rests on, the first ones
+    confidence: float = CONFIDENCE  # of its interval
 
     @property
     def goes_on(self) -> bool:
@@ -156,6 +158,8 @@ def decide(
         drifted=isinstance(found.drift, Drift) and found.drift.flagged,
         next_look=following,
         sentence=_sentence(word, found.interval, look, number, len(blocks), following),
+        n_blocks=look.n_blocks,
+        confidence=look.confidence,
     )
 
 
@@ -187,13 +191,13 @@ def _word(interval: Interval | Withheld, margin: float, floor: float) -> Decisio
 
 def _sentence(word: str | None, interval: Interval | Withheld, look: Look, number: int, n_looks: int, following: int | None) -> str:
     assert isinstance(interval, Interval)
-    where = f"look {number} of {n_looks} (after {look.n_blocks} blocks): {ratio(interval)} at {_percent(look.confidence)} confidence"
+    where = f"look {number} of {n_looks} (after {look.n_blocks} blocks): {ratio(interval)} at {percent_of(look.confidence)} confidence"
     if word:
         return f"{where}, decided: {word}"
     return f"{where}, undecided; " + (f"next look after block {following}" if following else "no look is left")
 
 
-def _percent(confidence: float) -> str:
+def percent_of(confidence: float) -> str:
     """As many digits as tell it from 100 %: ``96.3 %``, ``99.996 %``."""
     digits = max(1, math.ceil(-math.log10(1 - confidence)) - 1)
     return f"{100 * confidence:.{digits}f} %"

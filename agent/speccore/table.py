@@ -8,9 +8,15 @@ HEAD = ("work", "arm", "speed-up", "95 % interval", "blocks", "accepted", "token
 LEFT = frozenset({0, 1, 8})
 
 
+def head(analysis: JobAnalysis) -> tuple[str, ...]:
+    """:data:`HEAD`; an interval of an early look has that look's confidence, which the verdict tells."""
+    looked = any(c.look for c in analysis.comparisons)
+    return tuple("interval" if looked and "interval" in word else word for word in HEAD)
+
+
 def comparison_table(analysis: JobAnalysis) -> str:
     """One line for each arm and point. What is withheld shows as –, its reason stands in the verdict or in the JSON."""
-    rows = [HEAD, *(cells(c) for c in analysis.comparisons)]
+    rows = [head(analysis), *(cells(c) for c in analysis.comparisons)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     lines = []
     for row in rows:
