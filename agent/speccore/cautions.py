@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from . import preflight
+from . import memory_needs, preflight
 from .integrity import FEW_PROMPTS
 from .inventory import HostInventory, ModelInfo, RuntimeInfo
 from .spec import BASELINE_MODE, Arm, ExperimentSpec, SpecProblem
@@ -128,7 +128,11 @@ def _of_place(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
 
 
 def _of_memory(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
-    """Files alone against memory; what KV cache and buffers take comes on top."""
+    """What should be needed against what is there; where that can't be told, the files alone, to which cache and buffers come."""
+    told = memory_needs.needs(spec, place.inventory, place.target, place.drafts)
+    yield from (caution(*words) for words in memory_needs.too_large(spec, told, place.name))
+    if all(need.fits is not None for need in told):
+        return
     device = place.inventory.devices[0]
     room = sum(d.memory_bytes for d in place.inventory.devices) if device.kind == "gpu" else place.inventory.memory_bytes
     what = "its GPU memory" if device.kind == "gpu" else "its memory"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from speccore.inventory import Device
+from speccore.inventory import BlockShape, Device, MemoryShape
 from speccore.spec import ExperimentSpec
 from speccore.workloads import builtin
 
@@ -316,6 +316,18 @@ class TestMinutes:
         ) as seen:
             trial_costs(people.team, "demo-target")
         assert len(seen) == 1
+
+
+def test_each_arm_is_shown_with_its_memory_beside_the_hosts(ready: World) -> None:
+    shape = MemoryShape(blocks=[BlockShape(weights=2**30, k=1024, v=1024)] * 4, embedding_bytes=2**28, other_bytes=0, width=1024)
+    models = [m.model_copy(update={"memory": shape, "context_length": 65_536}) for m in inventory().models]
+    store_inventory(ready.host, inventory(models=models), NOW)
+    found = shown(ready, spec(engine={"context": 4096}))
+    off, draft = found.hosts[0].memory
+    assert (off.arm, off.fits, draft.arm, draft.fits) == ("off", True, "draft-4", False)
+    assert off.words().startswith("needs about 4.32 GiB of 8 GiB of memory; all 65,536 tokens ")
+    assert warned(found)["arms.1.draft_model"] == f"draft-4 {draft.words()} (on {ready.host.name})"
+    assert draft.largest == 0
 
 
 @pytest.mark.parametrize("n", [0, 4])

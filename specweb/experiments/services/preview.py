@@ -12,6 +12,7 @@ from speccore.cautions import Place, caution, cautions
 from speccore.commandline import Command, command_differences
 from speccore.estimate import Minutes, TrialCost, job_minutes
 from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
+from speccore.memory_needs import Need, needs
 from speccore.plan import plan_job
 from speccore.protocol import JobPlan
 from speccore.spec import ExperimentSpec, Placement, SpecProblem
@@ -50,6 +51,7 @@ class HostPreview:
     target: str
     commands: list[Command]
     minutes: Minutes | None
+    memory: list[Need]  # of each arm; none where it doesn't fit
 
 
 @dataclass(frozen=True)
@@ -136,9 +138,11 @@ def _host(
     models = {m.manifest_hash: m for m in offered.models}
     commands: list[Command] = []
     minutes, target, refusals = None, None, []
+    memory: list[Need] = []
     if isinstance(answer, Fit):
         commands = command_differences(spec, real_commands(spec, offered, answer))
         target = models[answer.target_hash]
+        memory = needs(spec, offered, target, {arm: models[sha256] for arm, sha256 in answer.draft_hashes.items()})
         on_gpu = offered.devices[0].kind == "gpu"
         minutes = job_minutes(spec, plan, model_bytes=target.size_bytes, on_gpu=on_gpu, earlier=earlier)
     else:
@@ -156,6 +160,7 @@ def _host(
         target=_model(target),
         commands=commands,
         minutes=minutes,
+        memory=memory,
     )
 
 
