@@ -32,6 +32,7 @@ def answer(point: Point, compared: Sequence[ComparisonResult]) -> dict[str, Any]
         "word": best.verdict.word,
         "arm": best.arm,
         "sentence": _sentence(where, best),
+        "next_step": best.verdict.next_step,
         "speedup": speedup.estimate if speedup else None,
         "ci_low": speedup.low if speedup else None,
         "ci_high": speedup.high if speedup else None,

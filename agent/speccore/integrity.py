@@ -61,6 +61,7 @@ class Compared:
     drift: Drift | Withheld
     quality: PassDifference | Withheld
     failures: Mapping[str, str]
+    warm: bool = False  # each prompt was asked before on purpose
 
 
 def checks(c: Compared) -> list[Check]:
@@ -70,7 +71,7 @@ def checks(c: Compared) -> list[Check]:
     found = [
         same_key({a.trial: a.pair_fields for a in attempts}, {a.trial: a.block for a in attempts}),
         counts_agree(probes, {a.trial: a.disagreements for a in attempts}),
-        no_cache_hits({ref: value_of(p.cache_hit_tokens) for ref, p in probes.items()}),
+        no_cache_hits({ref: value_of(p.cache_hit_tokens) for ref, p in probes.items()}, warm=c.warm),
         probe_failures(c.blocks),
         client_lag(*late_events(attempts, c.point)),
         output_lengths([m.left for b in c.blocks for m in b.matched], [m.right for b in c.blocks for m in b.matched]),
@@ -105,7 +106,7 @@ def same_key(fields_by_trial: Mapping[str, Mapping[str, str]], block_of: Mapping
         alike = {t: {k: v for k, v in fields.items() if k not in BETWEEN_BLOCKS} for t, fields in fields_by_trial.items()}
         first = {k: v for k, v in next(iter(fields_by_trial.values())).items() if k in BETWEEN_BLOCKS}
         check = same_key({t: {**fields, **first} for t, fields in alike.items()})
-        sentence = f"{check.sentence}; {_fields(restarts)} differ between blocks and not inside any"
+        sentence = f"{check.sentence}; different between blocks and not inside any: {_fields(restarts)}"
         return check.model_copy(update={"sentence": sentence}) if check.passed else check
     keys = {trial: pair_key(fields) for trial, fields in fields_by_trial.items()}
     if len(set(keys.values())) == 1:
@@ -134,6 +135,13 @@ def _values_between_blocks(fields_by_trial: Mapping[str, Mapping[str, str]], blo
     return found
 
 
+def _place(ref: str) -> str:
+    """``b1-off/count/c1/ctx0/t0#2`` → ``probe 2 of count in b1-off``."""
+    trial, _, probe = ref.partition("/")
+    point, _, number = probe.rpartition("#")
+    return f"probe {number} of {point.split('/')[0]} in {trial}" if point else ref
+
+
 def _fields(names: Iterable[str]) -> str:
     return ", ".join(field_words(name) for name in names)
 
@@ -150,7 +158,7 @@ def counts_agree(probes: Mapping[str, ProbeMeasurement], together: Mapping[str, 
     if wrong:
         first = probes[wrong[0]]
         why = first.failure_message or f"client {value_of(first.completion_tokens):g}, server {value_of(first.server_tokens):g} tokens"
-        sentence = f"{_n(wrong, 'probe')} counted differently by client and server, first {wrong[0]}: {why}"
+        sentence = f"{_n(wrong, 'probe')} counted differently by client and server, first {_place(wrong[0])}: {why}"
         said = {ref: _said(probes[ref]) for ref in wrong[:NAMED]}
         return failed(name, sentence, hard=True, probes=wrong[:NAMED], said=said, trials=sums)
     if sums:
@@ -180,10 +188,15 @@ def _differ(p: ProbeMeasurement) -> bool:
     return p.ok and client is not None and server is not None and client != server
 
 
-def no_cache_hits(hits: Mapping[str, float | None]) -> Check:
-    """``hits``: prompt tokens from the prefix cache by probe; None where the engine doesn't say."""
+def no_cache_hits(hits: Mapping[str, float | None], *, warm: bool = False) -> Check:
+    """``hits``: prompt tokens from the prefix cache by probe; None where the engine doesn't say. ``warm``: they are meant."""
     name = "no cache hits"
     hit = {ref: n for ref, n in hits.items() if n}
+    if warm:
+        came = f"{sum(hit.values()):g} prompt tokens came from the prefix cache in {len(hit)} of {_n(hits, 'probe')}"
+        return not_checked(
+            name, f"each prompt was asked before in the same start, on purpose: {came}", probes=dict(list(hit.items())[:NAMED])
+        )
     if hit:
         sentence = f"{sum(hit.values()):g} prompt tokens came from the prefix cache in {_n(hit, 'probe')} of a cold trial"
         return failed(name, sentence, hard=True, probes=dict(list(hit.items())[:NAMED]))
@@ -358,7 +371,9 @@ def evidence_hashes(verified: bool | None, n: int, problem: str) -> Check:
     if verified is None:
         return not_checked(name, "hashes of the evidence were not computed again")
     if not verified:
-        return failed(name, problem or "a file of the evidence does not have the hash that it was announced with", hard=True, n=n)
+        return failed(
+            name, problem or f"at least 1 of {n} files of evidence does not have the hash that it was announced with", hard=True, n=n
+        )
     return passed(name, f"{n} files of evidence have the hashes that they were announced with", hard=True, n=n)
 
 

@@ -33,14 +33,17 @@ AFTER_CHECK = {
 _AFTER_REASON = {
     "does not fit": "take a smaller helper, a smaller context or fewer slots",
     "not engaged": "read the engine's log of the first trial, which says why; take a helper with the target's vocabulary, or another build",
-    "context": "take a smaller helper or a smaller KV type, which leave more context, or require less",
-    "concurrency": "take a smaller helper or less context for each slot, which leave room for more slots, or require fewer",
+    "context": "take the shorter limit if one is named, a smaller helper or a smaller KV type, or require less",
+    "concurrency": "take the shorter limit if one is named, a smaller helper or less context for each slot, or require fewer",
+    "memory": "take a smaller helper, a smaller context or fewer slots, or require less to stay free",
     "quality": "read the answers that differ before this arm serves anybody, and try another helper or engine build",
     "shorter limit is better": "start it with the shorter limit that is named",
     "too few blocks": "run it again with 5 blocks, the usual number; if trials failed, mend that first",
-    "noise-limited": "run it again with so many blocks, or with less running beside it on the host",
+    "overloaded": "ask at a rate that both arms can bear, and with enough probes to see that they do",
+    "noise-limited": "run it again with more blocks, or on a host with less beside it: other programs and power saving make noise",
     "floor-limited": "measure on a quieter host, or ask for a larger margin",
-    "prompts disagree": "compare the kinds of prompt as points of their own, each with its own answer",
+    "prompts disagree": "look at the times of each prompt, and ask each kind of work as a point of its own",
+    "overloaded": "ask at a lower rate, which this host can keep up with, and run it again",
     "requirement not checked": "take an engine build that reports it, or leave the requirement out",
 }
 _OTHERWISE: dict[VerdictWord, str] = {

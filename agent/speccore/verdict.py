@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from .formats import percent
 from .measurement import Check, Interval, Verdict, VerdictWord, Withheld
 from .next_steps import next_step
+from .openloop import OVERLOADED
 from .spec import is_model_drafter
 from .stats import MIN_BLOCKS, PassDifference, blocks_needed, too_few_blocks
 
@@ -128,7 +129,8 @@ def _too_few_blocks(v: VerdictInput) -> Verdict | None:
     if isinstance(v.speedup, Interval) and v.speedup.n_blocks >= MIN_BLOCKS:
         return None
     sentence = too_few_blocks(v.speedup.n_blocks) if isinstance(v.speedup, Interval) else v.speedup.withheld
-    return Verdict(word="inconclusive", reason="too few blocks", sentence=sentence)
+    behind = isinstance(v.speedup, Withheld) and v.speedup.reason_code == OVERLOADED
+    return Verdict(word="inconclusive", reason=OVERLOADED if behind else "too few blocks", sentence=sentence)
 
 
 def _requirement_lost(v: VerdictInput) -> Verdict | None:
@@ -213,7 +215,7 @@ def _kept(v: VerdictInput, sentence: str) -> Verdict:
 def _unreported(v: VerdictInput) -> list[str]:
     sides = (
         ("context", v.required_context, v.context),
-        ("slots", v.required_slots, v.slots),
+        ("number of slots", v.required_slots, v.slots),
         ("memory left free", v.required_free_bytes, v.free_bytes),
     )
     return [name for name, required, has in sides if required is not None and has is None]
@@ -262,4 +264,4 @@ def _percent(share: float) -> str:
 
 
 def _points(share: float) -> str:
-    return f"{share * 100:+.0f}"
+    return f"{min(1.0, max(-1.0, share)) * 100:+.0f}"

@@ -43,6 +43,7 @@ class Strip:
     ticks: list[tuple[float, str]]
     band: tuple[float, float]  # x and width of the margin
     one: float
+    next_step: str = ""
 
 
 #: Verdicts that name an arm to run; the others say that none is worth it.
@@ -93,6 +94,7 @@ def _strip(
         ticks=[(round(scale(t), 1), f"{t:g}×") for t in _strip_ticks(scale)],
         band=(left, round(right - left, 1)),
         one=scale(1.0),
+        next_step=shown.verdict.next_step,
     )
 
 

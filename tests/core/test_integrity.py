@@ -34,7 +34,7 @@ def test_same_key_names_what_differs() -> None:
         assert of(integrity.same_key({"b1-off": less, "b1-arm": less})) == ("soft", "not checked")
     check = integrity.same_key({"b1-off": same, "b1-arm": same | {"runtime_hash": "bb"}, "b2-arm": same})
     assert of(check) == ("hard", "failed")
-    assert check.sentence == "trials differ in more than speculation: runtime_hash: aa in b1-off against bb in b1-arm"
+    assert check.sentence == "trials differ in more than speculation: engine build: aa in b1-off against bb in b1-arm"
     assert check.evidence["fields"] == ["runtime_hash"]
     assert of(integrity.same_key({"b1-off": same, "b1-arm": {"runtime_hash": "aa"}})) == ("hard", "failed")
     assert of(integrity.same_key({})) == ("soft", "not checked")
@@ -46,7 +46,7 @@ def test_a_restart_between_blocks_leaves_each_ratio_whole_and_one_inside_a_block
     blocks = {"b1-off": 1, "b1-arm": 1, "b2-off": 2, "b2-arm": 2}
     check = integrity.same_key({"b1-off": same, "b1-arm": same, "b2-off": later, "b2-arm": later}, blocks)
     assert of(check) == ("hard", "passed")
-    assert check.sentence.endswith("boot_id differ between blocks and not inside any")
+    assert check.sentence.endswith("; different between blocks and not inside any: start of the machine")
     torn = integrity.same_key({"b1-off": same, "b1-arm": later, "b2-off": later, "b2-arm": later}, blocks)
     assert of(torn) == ("hard", "failed")
     other_build = later | {"runtime_hash": "bb"}
