@@ -14,6 +14,7 @@ from specweb.experiments.services.silence import Limits, expire_silent_jobs
 from specweb.results.partials import sweep_incoming
 from specweb.results.queries import left_to_compare, left_to_parse
 from specweb.results.services.comparing import compare_job
+from specweb.results.services.looking import look_at_job
 from specweb.results.services.parsing import parse_attempt, wake_comparison
 from specweb.results.services.reports import create_trials
 from workers.app import app
@@ -35,6 +36,7 @@ def parse(attempt_id: str) -> None:
 
 @app.task(name=queue.TASKS["compare_job"])
 def compare(job_id: str) -> None:
+    look_at_job(UUID(job_id))
     compare_job(UUID(job_id), timezone.now())
 
 

@@ -7,7 +7,7 @@ looks again: the agent on its own machine, the service while the job runs, and t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import throughput
 from .measurement import AttemptMeasurement, Check, Interval, LookTaken, Verdict, Withheld
@@ -82,10 +82,11 @@ class Basis:
     run_again: Collection[str] = ()  # trials whose counted attempt was a later one
 
 
-def look(basis: Basis, attempts: Sequence[AttemptMeasurement], *, ended: bool = False) -> Looks:
+def look(basis: Basis, attempts: Sequence[AttemptMeasurement], *, ended: bool = False, left_out: Collection[str] = ()) -> Looks:
     """All looks up to the last block of ``attempts``, which are those that count. ``ended``: no block will follow.
 
-    An arm is decided when every point of it is; a point that was decided stays so, whatever comes after it.
+    An arm is decided when every point of it is; a point that was decided stays so, whatever comes after it. Arms that were
+    ``left_out`` for their numbers have no last look before its time: its interval would not hold.
     """
     spec = basis.spec
     if not attempts or spec.blocks < MIN_BLOCKS:
@@ -98,8 +99,9 @@ def look(basis: Basis, attempts: Sequence[AttemptMeasurement], *, ended: bool = 
         last = ended and block == until
         results = Results(basis.plan, [a for a in attempts if a.block <= block], basis.run_again, last_blocks(spec, decided))
         for arm, point in _open(spec, arms, found):
-            if last or _may_be_due(results, spec, arm, point, found[arm.name].get(point.key)):
-                found[arm.name][point.key] = _seen(basis, results, arm, point, ended=last)
+            ends = last and arm.name not in left_out
+            if ends or _may_be_due(results, spec, arm, point, found[arm.name].get(point.key)):
+                found[arm.name][point.key] = _seen(basis, results, arm, point, ended=ends)
         for arm in arms:
             if arm.name not in decided and all(_is_decided(found[arm.name].get(p.key)) for p in spec.points):
                 decided[arm.name] = block
@@ -217,8 +219,13 @@ def in_words(taken: LookTaken) -> str:
     return f"decided at the last of {taken.n_looks} looks ({level} interval)"
 
 
-def check(found: Looks, left_out: Mapping[str, int], n_planned: int) -> Check:
-    """Whether the evidence decides what was left out because it was decided. ``left_out``: arm → the block after which it left."""
+def check(basis: Basis, attempts: Sequence[AttemptMeasurement], left_out: Mapping[str, int]) -> Check:
+    """Whether the evidence decides what was left out because it was decided. ``left_out``: arm → the block after which it left.
+
+    No noise floor is asked: one that was lower when a look was taken decided what a higher one would not.
+    """
+    found = look(replace(basis, floor_at=lambda point: None), attempts)
+    n_planned = basis.spec.blocks
     early = {arm: block for arm, block in left_out.items() if found.decided.get(arm, n_planned + 1) > block}
     evidence = {"left_after_block": dict(left_out), "decided_after_block": dict(found.decided)}
     if early:

@@ -344,6 +344,8 @@ class Job(models.Model):
     #: A failed or cancelled job is tried again as a new one, at most once; the old stays as history.
     retry_of = models.OneToOneField("self", on_delete=models.RESTRICT, null=True, related_name="retry")
     block_runs = models.JSONField(default=dict)  # block: its run that counts, where that is not the first
+    looked_after = models.PositiveIntegerField(default=0)  # the last block with which an early look was taken
+    decided = models.JSONField(default=dict)  # by early looks: arm → the block after which it needs no other
     created_at = models.DateTimeField(auto_now_add=True)
     queued_at = models.DateTimeField(null=True)
     claimed_at = models.DateTimeField(null=True)

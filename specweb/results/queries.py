@@ -38,9 +38,9 @@ def error_of(stored: dict[str, Any] | None) -> ErrorBody:
 
 
 def done_trials(job: Job) -> list[str]:
-    """Trials that need no further attempt: measured, failed for good, or of an arm that was given up."""
+    """Trials that need no further attempt: measured, failed for good, of an arm that was given up or decided early."""
     plan = JobPlan.model_validate(job.plan)
-    left = {trial.id for trial, _ in next_trials(job.experiment.parsed_spec, plan, trial_outcomes(job))}
+    left = {trial.id for trial, _ in next_trials(job.experiment.parsed_spec, plan, trial_outcomes(job), job.decided)}
     return [t.id for t in plan.trials if t.id not in left]
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from speccore.errors import EngineError, ErrorBody, NotAllowed
 from speccore.jobstate import HELD, JobState
-from speccore.protocol import Finished, JobOffer, JobPlan, PollReply, PollRequest, Running
+from speccore.protocol import Finished, JobOffer, JobPlan, Looked, PollReply, PollRequest, Running
 
 from specweb.experiments.models import Host, Job, Lease
 
@@ -49,6 +49,7 @@ def poll(host: Host, request: PollRequest, now: datetime, *, pace: Pace, take_st
         cancel=[request.running.job_id] if request.running and stop else [],
         pause=[str(at_work.pk)] if at_work and at_work.pause_requested_at else [],
         acknowledged=acknowledged,
+        looked=_looked(running),
         # A host that drains finishes what it holds: with such a job it is told at its next poll.
         drain=host.drain_requested_at is not None and job is None,
         send_inventory=send_inventory,
@@ -101,6 +102,8 @@ def _offer(host: Host, now: datetime, clock_behind: timedelta, take_stock: TakeS
         commands=job.commands,
         done_trials=done,
         block_runs={int(block): run for block, run in job.block_runs.items()},
+        looked_after=job.looked_after,
+        decided=job.decided,
     )
     return job, offer
 
@@ -119,6 +122,12 @@ def _progress(host: Host, running: Running, now: datetime) -> Job | None:
     Job.objects.filter(pk=job.pk, state__in=[s.value for s in HELD]).update(progress=told)
     move_job(job.pk, JobState.RUNNING, now=now, by=host.name, sources=(JobState.CLAIMED, JobState.STALLED))
     return job
+
+
+def _looked(job: Job | None) -> Looked | None:
+    if job is None or not job.looked_after:
+        return None
+    return Looked(job_id=str(job.pk), after_block=job.looked_after, decided=job.decided)
 
 
 def _finish(host: Host, finished: Finished, now: datetime) -> bool:

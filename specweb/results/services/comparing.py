@@ -130,6 +130,7 @@ def analyse(job: Job) -> JobAnalysis:
         hashes_verified=not damaged,  # every file was hashed again when it was parsed
         n_hashes=EvidenceFile.objects.filter(attempt__in=attempts).count(),
         hash_problem="; ".join(damaged),
+        decided=job.decided,
     )
     return analyse_job(
         spec,

@@ -92,7 +92,7 @@ def _store(run: SelfRun, job_id: UUID, team: Team, user: User, visibility: Visib
     experiment = store_experiment(run.spec, team, user, visibility, workloads, submission_key=job_id, origin=Origin.SELF_RUN)
     inventory = self_run_host(team, run.inventory, run.inventory_hash, now)
     by = f"upload by {user.get_username()}"[:150]
-    job = Job.objects.create(pk=job_id, experiment=experiment, reason="is being uploaded")
+    job = Job.objects.create(pk=job_id, experiment=experiment, reason="is being uploaded", decided=run.index.decided)
     lease = _as_if_run(job, run, inventory, now, by)
     for i, report in enumerate(run.reports, start=1):
         _report(lease, report, now + i * _STEP)
@@ -157,7 +157,8 @@ def _report(lease: Lease, report: AttemptReport, now: datetime) -> None:
 def _end(job: Job, run: SelfRun, now: datetime, by: str) -> None:
     index = run.index
     if index.outcome == "completed":
-        whole = f"; {index.n_blocks} of {run.spec.blocks} blocks in the time it was given" if index.n_blocks < run.spec.blocks else ""
+        why = "until every arm was decided" if index.decided and index.budget_s is None else "in the time it was given"
+        whole = f"; {index.n_blocks} of {run.spec.blocks} blocks {why}" if index.n_blocks < run.spec.blocks else ""
         move_job(job.pk, JobState.COMPLETED, now=now, by=by, reason=f"self-run, uploaded{whole}; the numbers are being computed")
     elif index.outcome == "cancelled":
         move_job(job.pk, JobState.CANCELLED, now=now, by=by, reason="the run was stopped before its end")
