@@ -15,7 +15,9 @@ from .measurement import AttemptMeasurement, Check, ComparisonResult, Interval, 
 from .noise_floor import KnownFloor, point_class
 from .pairs import BlockPairs, Results, pair_blocks, reference_lengths
 from .plan import last_blocks
+from .proposals import variation
 from .protocol import JobPlan
+from .slow_ones import tail_lines
 from .spec import Arm, ExperimentSpec, Point
 from .verdict import QUALITY_TOLERANCE, Shorter, VerdictInput, holds_requirements, judge
 from .workload import Workload
@@ -295,6 +297,8 @@ class _Job:
             memory_bill_bytes=memory_bill(draft.blocks),
             context_lost_tokens=_lost(sides[baseline.name], sides[arm.name], "context_per_slot"),
             slots_lost=_lost(sides[baseline.name], sides[arm.name], "slots"),
+            variation=variation(draft.blocks, point),
+            tails=tail_lines(sides[baseline.name], sides[arm.name], draft.blocks, point),
             checks=checks,
             verdict=early.told(draft.verdict, taken.word if taken else None),
             look=taken.word if taken else None,

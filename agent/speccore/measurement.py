@@ -237,6 +237,36 @@ class Interval(Peer):
     method: str = "t over blocks"  # or "regression on position", where the host drifted; with the look, where one looks early
 
 
+class Variation(Peer):
+    """Variances of ln(baseline ÷ arm): ``between`` blocks, and of one matched prompt ``within`` a block. For planning."""
+
+    between: float
+    within: float
+    n_blocks: int
+    n_pairs: int
+
+
+class TailLine(Peer):
+    """A high percentile of one side's probes, with its 95 % interval. ``high`` None: not known, and ``note`` says why."""
+
+    side: Literal["arm", "baseline"]
+    metric: str  # id of the metric of a probe
+    quantile: float
+    value: float
+    low: float
+    high: float | None
+    n_probes: int
+    n_trials: int
+    note: str = ""
+
+
+class WithheldTail(Peer):
+    side: Literal["arm", "baseline"]
+    metric: str
+    quantile: float
+    withheld: str
+
+
 VerdictWord = Literal["keep", "shorten", "disable", "inconclusive", "invalid", "not engaged"]
 
 
@@ -384,6 +414,8 @@ class ComparisonResult(Peer):
     agreement: AgreementResult | Withheld = DEFINED_LATER
     own_agreement: AgreementResult | Withheld = DEFINED_LATER  # of the baseline with itself, at this point
     quality: list[QualityMeasure] = []
+    variation: Variation | Withheld = DEFINED_LATER
+    tails: list[TailLine | WithheldTail] = []  # empty: not computed by the version that stored this
     checks: list[Check]
     verdict: Verdict
     recommended: bool = False

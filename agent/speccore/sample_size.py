@@ -164,6 +164,9 @@ def _another(found: Proposal | Withheld, best: Proposal) -> Proposal | None:
 
 def _plans(pilot: Sequence[Components], costs: Costs, most_probes: int) -> Iterator[Proposal]:
     """All that may be proposed, 1 to ``most_probes`` probes and 3 to 100 blocks."""
+    if not pilot:
+        raise ValueError("no pilot, no expectation")
     for probes in range(1, min(most_probes, MOST_PROBES) + 1):
+        spread = math.sqrt(max(c.of_block_value(probes) for c in pilot))
         for blocks in range(MIN_BLOCKS, MOST_BLOCKS + 1):
-            yield Proposal(probes, blocks, costs.of(probes, blocks), expected_half_width(pilot, probes, blocks))
+            yield Proposal(probes, blocks, costs.of(probes, blocks), _half_width_of_one(blocks) * spread)
