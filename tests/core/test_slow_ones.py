@@ -29,16 +29,20 @@ def compared(blocks: int, probes: int, concurrency: int = 1) -> tuple[Comparison
 
 
 def test_p95_from_100_probes_and_p99_from_500() -> None:
-    c, seconds = compared(10, 10)
+    few, _ = compared(9, 11)
+    assert {t.withheld for t in few.tails if isinstance(t, WithheldTail) and t.metric == "e2e_s" and t.quantile == 0.95} == {
+        "p95 needs 100 probes, has 99"
+    }
+    c, seconds = compared(10, 20)
     lines = {(t.side, t.metric, t.quantile): t for t in c.tails}
     found = lines["arm", "e2e_s", 0.95]
     assert isinstance(found, TailLine)
-    assert found.value == sorted(seconds["draft-4"])[94]
+    assert found.value == sorted(seconds["draft-4"])[189]
     assert found.low < found.value < (found.high or 0)
-    assert (found.n_probes, found.n_trials) == (100, 10)
+    assert (found.n_probes, found.n_trials) == (200, 10)
     withheld = lines["baseline", "e2e_s", 0.99]
     assert isinstance(withheld, WithheldTail)
-    assert withheld.withheld == "p99 needs 500 probes, has 100"
+    assert withheld.withheld == "p99 needs 500 probes, has 200"
     c, seconds = compared(5, 100)
     found = next(t for t in c.tails if (t.side, t.metric, t.quantile) == ("baseline", "e2e_s", 0.99))
     assert isinstance(found, TailLine)
