@@ -28,7 +28,7 @@ MAX_TRIALS = 10_000
 MAX_REQUESTS = 200_000
 
 #: Of a point: what is not offered yet, with the only value that is.
-_NOT_YET: dict[str, object] = {"occupied_context": 0, "rate_per_s": None, "warm": False, "thinking": None}
+_NOT_YET: dict[str, object] = {}
 
 #: Most attempts at one trial, and the number of blocks in which an arm may fail before it is given up.
 MAX_ATTEMPTS = 2
@@ -100,10 +100,8 @@ def _missing(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterato
 def _not_offered(spec: ExperimentSpec) -> Iterator[SpecError]:
     asked: list[tuple[str, object, object]] = [
         *((f"points.{i}.{key}", getattr(p, key), usual) for i, p in enumerate(spec.points) for key, usual in _NOT_YET.items()),
-        ("sequential", spec.sequential, False),
         ("sampling_test", spec.sampling_test, None),
         ("fit", spec.fit, False),
-        ("warmup.mode", spec.warmup.mode, "fixed"),
         ("requirements.quality", spec.requirements.quality, "not lost"),
     ]
     for field, value, usual in asked:
@@ -191,12 +189,16 @@ def last_blocks(spec: ExperimentSpec, decided: Mapping[str, int], given_up: Coll
 
     When every arm with speculation is decided or given up, the baseline and the controls need no further block either.
     """
+    return last_blocks_of({a.name: not a.is_baseline and not a.control for a in spec.arms}, decided, given_up)
+
+
+def last_blocks_of(arms: Mapping[str, bool], decided: Mapping[str, int], given_up: Collection[str]) -> dict[str, int]:
+    """The same by names: arm → whether there is something to decide about it."""
     if not decided:
         return {}
-    to_decide = [a.name for a in spec.arms if not a.is_baseline and not a.control]
-    if any(name not in decided and name not in given_up for name in to_decide):
+    if any(asked and name not in decided and name not in given_up for name, asked in arms.items()):
         return dict(decided)
-    return {a.name: decided.get(a.name, max(decided.values())) for a in spec.arms}
+    return {name: decided.get(name, max(decided.values())) for name in arms}
 
 
 def not_needed(spec: ExperimentSpec, plan: JobPlan, outcomes: Sequence[TrialOutcome], decided: Mapping[str, int]) -> dict[str, int]:

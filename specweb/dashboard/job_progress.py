@@ -22,6 +22,7 @@ from specweb.experiments.services.silence import Limits
 from specweb.results.models import Trial
 
 from . import formats
+from .spared import spared
 from .time_left import Ran, in_words, since_in_words, time_left
 
 
@@ -54,7 +55,8 @@ class Progress:
     log_tail: list[str]
     error: ErrorBody | None
     n_done: int
-    n_trials: int
+    n_trials: int  # that are needed: without those that early looks spared
+    n_spared: int
     n_whole: int  # blocks of which every trial has ended
     n_blocks: int
     live: bool  # something will change by itself
@@ -69,8 +71,12 @@ class Progress:
         """What is worth saying aloud: where the work is, without the numbers that change each moment."""
         if self.at_work is None:
             return self.headline
-        trial = f", trial {self.at_work.number} of {self.n_trials}, {self.at_work.arm}" if self.at_work.number else ""
+        trial = f", trial {self.at_work.number} of {self.n_planned}, {self.at_work.arm}" if self.at_work.number else ""
         return f"{self.at_work.phase}{trial}"
+
+    @property
+    def n_planned(self) -> int:
+        return self.n_trials + self.n_spared
 
     @property
     def share(self) -> int:
@@ -99,6 +105,8 @@ def progress_of(job: Job, trials: Sequence[Trial], limits: Limits, now: datetime
     running = running_of(job)
     at_work = _at_work(running, trials) if running else None
     words = _words(job, job.reason_for(team=for_team), at_work, running, limits)
+    not_needed = spared(job, trials)
+    planned, trials = trials, [t for t in trials if t.plan_id not in not_needed]
     ended = [(t.block, _has_ended(t)) for t in trials]
     blocks = {block for block, _ in ended}
     stopping = _is_cancelling(job)
@@ -121,6 +129,7 @@ def progress_of(job: Job, trials: Sequence[Trial], limits: Limits, now: datetime
         error=ErrorBody.model_validate(told) if told else None,
         n_done=n_done,
         n_trials=len(trials),
+        n_spared=len(planned) - len(trials),
         n_whole=len(blocks - {block for block, whole in ended if not whole}),
         n_blocks=len(blocks),
         live=not job.is_final or awaited,
@@ -227,6 +236,7 @@ _PHASES = {
     "probing": "probing",
     "stopping": "stopping the engine",
     "uploading": "sending the evidence",
+    "looking": "waiting for the early look",
 }
 
 

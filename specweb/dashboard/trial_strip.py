@@ -15,6 +15,7 @@ from specweb.results.models import Attempt, Trial
 from specweb.results.page_queries import Climate
 
 from . import formats
+from .spared import spared
 from .tries import Fate, fate_of
 
 #: A gap between two trials is drawn at most so wide, as a share of a usual trial; longer ones say how long they were.
@@ -46,7 +47,7 @@ class TrialBox:
     key: str  # the arm's letter
     fits: int  # letters that a box must hold to show the name
     mode: str
-    state: str  # accepted, failed, cancelled, void, late, running, planned
+    state: str  # accepted, failed, cancelled, void, late, running, planned, spared
     duration: str
     title: str
     href: str
@@ -107,6 +108,7 @@ def trial_blocks(job: Job, trials: Sequence[Trial], running: str, climates: Mapp
         if t.plan_id in lengths:
             by_arm.setdefault(t.arm.name, []).append(lengths[t.plan_id])
     keys = {k.name: k.key for k in arm_keys(trials)}
+    not_needed = spared(job, trials)
     rows = []
     for number, group in groupby(trials, key=lambda t: t.block):
         here = list(group)
@@ -116,6 +118,8 @@ def trial_blocks(job: Job, trials: Sequence[Trial], running: str, climates: Mapp
             gap = max(0.0, (shown.started_at - before.ended_at).total_seconds()) if shown and before else 0.0
             length = lengths.get(t.plan_id) or median(by_arm.get(t.arm.name, [usual]))
             box = _box(t, keys[t.arm.name], shown, running, climates, gap if gap > _WIDEST_GAP * usual and gap > 30 else 0.0)
+            if t.plan_id in not_needed and box.state == "planned":
+                box = _not_needed(box, not_needed[t.plan_id])
             placed.append(_Placed(box, min(gap, _WIDEST_GAP * usual), length))
             before = shown or before
         rows.append((number, here, placed))
@@ -171,6 +175,11 @@ def _box(trial: Trial, key: str, shown: Attempt | None, running: str, climates: 
         climate=climate,
         pause=formats.duration(pause_s) if pause_s else "",
     )
+
+
+def _not_needed(box: TrialBox, after_block: int) -> TrialBox:
+    title = box.title.removesuffix("planned") + f"not needed: decided after block {after_block}"
+    return replace(box, state="spared", title=title)
 
 
 def climate_words(climate: Climate | None) -> str:
