@@ -98,4 +98,5 @@ def bottleneck(health: ClientHealth) -> str:
 
 def overload(exchanges: Sequence[Exchange]) -> str:
     """In words, if requests by the clock came faster than they were answered."""
-    return openloop.overload([e.scheduled_at for e in exchanges if e.scheduled_at is not None], [e.closed_at for e in exchanges])
+    timed = [(e.scheduled_at, e.closed_at) for e in exchanges if e.scheduled_at is not None]
+    return openloop.overload([at for at, _ in timed], [end for _, end in timed])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import early, host_checks, integrity, memory_taken, stats, throughput
+from . import early, host_checks, integrity, memory_taken, pace_checks, stats, throughput
 from .advice import answer
 from .derive import Pooled, cycle_numbers, memory_bill, positions_numbers, side_numbers, speculation_numbers, stream_numbers
 from .inventory import Peer
@@ -141,7 +141,9 @@ class _Job:
         found = stats.speedup(values, [differences[block] for block in by_block], self.spec.margin, confidence)
         no_values = None if values else throughput.why_no_values(blocks, point)
         counted = [b for b in blocks if b.matched and (looked is None or b.block in by_block)]
-        total_time = stats.ratio_interval([stats.total_value(b.seconds) for b in counted], confidence)
+        total_time = throughput.overloaded(blocks, point) or stats.ratio_interval(
+            [stats.total_value(b.seconds) for b in counted], confidence
+        )
         sides = [[*self.results.by_block(a.name, point.key).values()] for a in (baseline, arm)]
         quality = _quality(blocks)
         checks = integrity.checks(
@@ -150,6 +152,7 @@ class _Job:
                 mode=arm.mode,
                 point=point.key,
                 temperature=point.sampling.temperature,
+                warm=point.warm,
                 baseline_attempts=sides[0],
                 arm_attempts=sides[1],
                 blocks=blocks,
@@ -158,7 +161,7 @@ class _Job:
                 failures={f.trial: f.message for f in self._failures_at(point, arm.name, baseline.name)},
             )
         )
-        more = [*host_checks.checks(*sides), *throughput.checks(point, self.spec.points, *sides)]
+        more = [*host_checks.checks(*sides), *throughput.checks(point, self.spec.points, *sides), *pace_checks.checks(self.spec, point, *sides)]
         checks = sorted([*checks, *more], key=lambda check: check.kind != "hard")
         known = VerdictInput(
             mode=arm.mode,
@@ -303,7 +306,7 @@ class _Job:
             verdict=early.told(draft.verdict, taken.word if taken else None),
             look=taken.word if taken else None,
             recommended=recommended,
-            **side_numbers(draft.blocks, point.key, arm.name, baseline.name),
+            **throughput.steady(side_numbers(draft.blocks, point.key, arm.name, baseline.name), draft.blocks, point),
             **throughput.side_numbers(draft.blocks, point, arm.name, baseline.name),
             **speculation_numbers(pooled),
             **positions_numbers(pooled),
@@ -318,7 +321,6 @@ def _job_checks(spec: ExperimentSpec, results: Results, facts: JobFacts) -> list
         integrity.baseline_repeats(_greedy_answers(spec, results)),
         integrity.noise_floor_known(facts.noise_floor, {c: facts.floors.get(c) for c in dict.fromkeys(map(point_class, spec.points))}),
         integrity.shares_cores(facts.shares_cores),
-        integrity.warmup_settled(spec.warmup.requests),
     ]
     return sorted(found, key=lambda check: check.kind != "hard")
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 
-from . import stats
+from . import openloop, stats
 from .derive import block_range, computed
 from .formats import percent
 from .integrity import failed, not_checked, passed
-from .measurement import AttemptMeasurement, Check, LoadMeasurement, Maybe, Number, Withheld
+from .measurement import AttemptMeasurement, Check, Maybe, Number, Withheld
 from .pairs import BlockPairs, used_probes
 from .spec import Point
 from .survey import LEAST_OBSERVED
@@ -22,10 +22,12 @@ CHECKS_TOLERANCE = 0.02
 def block_values(blocks: Sequence[BlockPairs], point: Point) -> dict[int, float]:
     """Block: ln of how many times as fast the right arm is, over blocks with a matched prompt.
 
-    One request at a time: the mean over prompts in equal-work seconds. Several at once: of tokens per second in the window,
-    since what a request takes then depends on its neighbours.
+    One request at a time, or by the clock: the mean over prompts in equal-work seconds. Several at once: of tokens per second
+    in the window, since what a request takes then depends on its neighbours. None where an engine fell behind the clock.
     """
     matched = [b for b in blocks if b.matched]
+    if overloaded(matched, point):
+        return {}
     if point.concurrency == 1:
         return {b.block: stats.block_value(b.seconds) for b in matched}
     values = {b.block: _of_windows(b, point.key) for b in matched}
@@ -34,8 +36,20 @@ def block_values(blocks: Sequence[BlockPairs], point: Point) -> dict[int, float]
 
 def why_no_values(blocks: Sequence[BlockPairs], point: Point) -> Withheld | None:
     """The first block's reason for having no value under load; None where that is not what is missing."""
+    if behind := overloaded(blocks, point):
+        return behind
     values = [_of_windows(b, point.key) for b in blocks if b.matched] if point.concurrency > 1 else []
     return next((v for v in values if isinstance(v, Withheld)), None)
+
+
+def overloaded(blocks: Sequence[BlockPairs], point: Point) -> Withheld | None:
+    return openloop.overloaded([attempt for b in blocks for attempt in (b.left, b.right)], point)
+
+
+def steady(numbers: Mapping[str, Maybe], blocks: Sequence[BlockPairs], point: Point) -> dict[str, Maybe]:
+    """Numbers of both arms by field of ``ComparisonResult``, those withheld that count from when a request was due if one fell behind."""
+    behind = overloaded(blocks, point)
+    return {name: behind if behind and name.endswith(("equal_work_s", "e2e_s")) else n for name, n in numbers.items()}
 
 
 def _of_windows(block: BlockPairs, point: str) -> float | Withheld:
@@ -49,31 +63,29 @@ def _of_windows(block: BlockPairs, point: str) -> float | Withheld:
 
 
 def leave_one_prompt_out(blocks: Sequence[BlockPairs], point: Point) -> tuple[float, float] | Withheld:
+    if behind := overloaded(blocks, point):
+        return behind
     if point.concurrency > 1:
         said = "requests ran together: the share of one prompt can't be taken out of the window"
         return Withheld(withheld=said, reason_code="together")
     return stats.leave_one_prompt_out([b.seconds for b in blocks])
 
 
-def load_at(attempt: AttemptMeasurement, point: str) -> LoadMeasurement | None:
-    return next((load for load in attempt.loads if load.point == point), None)
-
-
 def tokens_per_s(attempt: AttemptMeasurement, point: str) -> Maybe:
-    load = load_at(attempt, point)
+    load = openloop.load_at(attempt, point)
     return load.tokens_per_s if load else Withheld(withheld="no request ran together with others", reason_code="no_window")
 
 
 def side_numbers(blocks: Sequence[BlockPairs], point: Point, arm: str, baseline: str) -> dict[str, Maybe]:
     """Tokens per second of all requests together and requests in flight, means over blocks, by field of ``ComparisonResult``."""
-    if point.concurrency == 1:
+    if point.one_by_one:
         alone = Withheld(withheld="one request at a time", reason_code="alone")
         names = ("loaded_tokens_per_s", "observed_concurrency")
         return {f"{side}_{name}": alone for side in ("arm", "baseline") for name in names}
     found: dict[str, Maybe] = {}
     for prefix, name, attempts in (("arm", arm, [b.right for b in blocks]), ("baseline", baseline, [b.left for b in blocks])):
         found[f"{prefix}_loaded_tokens_per_s"] = _mean({a.block: tokens_per_s(a, point.key) for a in attempts}, name, point.key, "tokens")
-        seen = {a.block: load.observed_concurrency for a in attempts if (load := load_at(a, point.key))}
+        seen = {a.block: load.observed_concurrency for a in attempts if (load := openloop.load_at(a, point.key))}
         found[f"{prefix}_observed_concurrency"] = _mean(seen, name, point.key, "requests in flight")
     return found
 
@@ -94,7 +106,7 @@ def checks(point: Point, points: Sequence[Point], baseline: Sequence[AttemptMeas
     """Of one comparison under load; none where requests ran one at a time. ``points`` are all of the experiment."""
     if point.concurrency == 1:
         return []
-    seen = {a.trial: load.observed_concurrency for a in (*baseline, *arm) if (load := load_at(a, point.key))}
+    seen = {a.trial: load.observed_concurrency for a in (*baseline, *arm) if (load := openloop.load_at(a, point.key))}
     return [observed_concurrency(point.concurrency, seen), right_under_load(point, points, baseline)]
 
 

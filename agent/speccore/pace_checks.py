@@ -1,0 +1,81 @@
+"""Checks of how an engine came to the pace at which it was timed: warm-up until settled, and requests by the clock that it keeps up with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import openloop
+from .formats import percent
+from .integrity import NAMED, failed, not_checked, passed
+from .integrity import warmup_settled as fixed_warmup
+from .measurement import AttemptMeasurement, Check, LoadMeasurement, Settling, value_of
+from .settling import WITHIN
+from .spec import ExperimentSpec, Point
+
+SETTLED = "warm-up settled"
+KEEPS_UP = "engine keeps up"
+
+
+def checks(spec: ExperimentSpec, point: Point, baseline: Sequence[AttemptMeasurement], arm: Sequence[AttemptMeasurement]) -> list[Check]:
+    """Of one comparison; the second only where requests came by the clock."""
+    attempts = [*baseline, *arm]
+    if spec.warmup.mode == "fixed":
+        found = [fixed_warmup(spec.warmup.requests)]
+    else:
+        found = [warmup_settled({a.trial: next((s for s in a.settlings if s.point == point.key), None) for a in attempts})]
+    if point.rate_per_s is not None:
+        found.append(keeps_up(point.rate_per_s, {a.trial: openloop.load_at(a, point.key) for a in attempts}))
+    return found
+
+
+def warmup_settled(by_trial: Mapping[str, Settling | None]) -> Check:
+    """``by_trial``: the warm-up of the comparison's point in each start; None where nothing is known of it."""
+    unknown = [trial for trial, s in by_trial.items() if s is None]
+    known = {trial: s for trial, s in by_trial.items() if s is not None}
+    if unknown or not known:
+        where = f" of {unknown[0]}" if unknown else ""
+        return not_checked(SETTLED, f"whether the warm-up{where} settled is not known: parse the evidence again", trials=unknown[:NAMED])
+    never = {trial: s for trial, s in known.items() if not s.settled}
+    evidence: dict[str, Any] = {"n": {trial: s.n for trial, s in known.items()}}
+    if never:
+        trial, first = next(iter(never.items()))
+        evidence["never"] = {t: list(s.windows_ms) if s.windows_ms else s.why for t, s in list(never.items())[:NAMED]}
+        sentence = (
+            f"the speed had not settled when timing began in {len(never)} of {len(known)} starts, first {trial}: {_apart(first)}; "
+            "raise warmup.most, or see what else the host does"
+        )
+        return failed(SETTLED, sentence, **evidence)
+    counts = sorted(s.n for s in known.values())
+    after = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+    starts = f"all {len(known)} starts" if len(known) > 1 else "the one start"
+    sentence = f"the last two windows of warm-up agreed within {percent(WITHIN)} in time per token in {starts}, after {after} requests"
+    return passed(SETTLED, sentence, **evidence)
+
+
+def _apart(s: Settling) -> str:
+    if s.windows_ms is None or s.apart is None:
+        return s.why
+    earlier, later = s.windows_ms
+    return (
+        f"after {s.n} requests the last two windows took {earlier:.3g} and {later:.3g} ms per token, {percent(s.apart, 1)} apart, "
+        f"more than {percent(WITHIN)}"
+    )
+
+
+def keeps_up(rate_per_s: float, by_trial: Mapping[str, LoadMeasurement | None]) -> Check:
+    """``rate_per_s``: as asked for. Soft, since latency at a rate that is too high is withheld and so decides nothing."""
+    behind = {trial: why for trial, load in by_trial.items() if (why := openloop.fault(load))}
+    observed = {t: n for t, load in by_trial.items() if load and load.observed_rate_per_s and (n := value_of(load.observed_rate_per_s))}
+    flying = [n for load in by_trial.values() if load and (n := value_of(load.observed_concurrency)) is not None]
+    evidence: dict[str, Any] = {"asked_per_s": rate_per_s, "observed_per_s": observed}
+    if behind:
+        trial, why = next(iter(behind.items()))
+        sentence = f"overloaded in {len(behind)} of {len(by_trial)} starts, first {trial}: {why}; {openloop.remedy(rate_per_s)}"
+        return failed(KEEPS_UP, sentence, **evidence, behind=dict(list(behind.items())[:NAMED]))
+    if not observed or not flying:
+        return not_checked(KEEPS_UP, "no start has requests by the clock", **evidence)
+    low, high = min(observed.values()), max(observed.values())
+    came = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+    sentence = f"requests came at {came} a second, asked for were {rate_per_s:g}, and no backlog grew: at most {max(flying):.2f} were under way on average"
+    return passed(KEEPS_UP, sentence, **evidence)

@@ -1,0 +1,92 @@
+"""How warm-up until settled, warm points and points with a rate are dealt, and what stands against them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from speccore.dealing import arrivals_seed, warmup_shares
+from speccore.errors import SpecError
+from speccore.spec import parse_spec
+
+from tests.core.made import planned, spec_of, workload
+
+SETTLED = {"mode": "settled"}
+TWO = [{"workload": "count", "probes": 2}, {"workload": "count", "probes": 2, "sampling": {"temperature": 0.8}}]
+
+
+def test_until_settled_each_point_gets_ten_prompts_of_its_own() -> None:
+    plan = planned(spec_of(points=TWO, warmup=SETTLED, blocks=2), count=workload(n_warmup=40))
+    for trial in plan.trials:
+        assert Counter(w.point for w in trial.warmup) == dict.fromkeys(trial.points, 10)
+        assert len({w.item for w in trial.warmup}) == 20
+        # Point by point, so that one has settled before the next begins.
+        assert [w.point for w in trial.warmup] == sorted((w.point for w in trial.warmup), key=trial.points.index)
+        assert [w.id for w in trial.warmup] == [f"warmup#{n}" for n in range(1, 21)]
+    block = [t for t in plan.trials if t.block == 1]
+    assert block[0].warmup == block[1].warmup
+
+
+def test_a_short_workload_gives_what_it_has_down_to_six() -> None:
+    has = {n: len(planned(spec_of(warmup=SETTLED), count=workload(n_warmup=n)).trials[0].warmup) for n in (6, 8, 10, 30)}
+    assert has == {6: 6, 8: 8, 10: 10, 30: 10}
+    with pytest.raises(
+        SpecError, match=r"'count' has 5 distinct warm-up items; to see whether the speed has settled takes 6 at each point"
+    ) as no:
+        planned(spec_of(warmup=SETTLED), count=workload(n_warmup=5))
+    assert no.value.body().details["field"] == "warmup.mode"
+    assert "fixed" in no.value.body().remedy
+    with pytest.raises(SpecError, match="2 points ask from it"):
+        planned(spec_of(points=TWO, warmup=SETTLED), count=workload(n_warmup=11))
+
+
+def test_with_several_at_once_the_windows_are_full() -> None:
+    point = {"workload": "count", "concurrency": 8}
+    spec = spec_of(points=[point], engine={"slots": 8}, warmup=SETTLED)
+    assert len(planned(spec, count=workload(n_warmup=40)).trials[0].warmup) == 24
+    assert warmup_shares(spec, {"count": workload(n_warmup=17)}) == {spec.points[0].key: 17}
+
+
+def test_a_drafter_with_a_trial_for_each_point_warms_up_at_its_point_only() -> None:
+    spec = spec_of({"name": "mod", "mode": "ngram-mod"}, points=TWO, warmup=SETTLED, blocks=1)
+    for trial in planned(spec, count=workload(n_warmup=20)).trials:
+        assert {w.point for w in trial.warmup} == set(trial.points)
+        assert len(trial.warmup) == 10 * len(trial.points)
+
+
+def test_a_warm_points_prompts_are_asked_once_before() -> None:
+    points = [{"workload": "count", "probes": 3, "warm": True}, {"workload": "count", "probes": 3}]
+    plan = planned(spec_of(points=points, blocks=2))
+    for trial in plan.trials:
+        ahead = [w for w in trial.warmup if w.ahead]
+        warm = [p for p in trial.probes if p.point.endswith("/warm")]
+        assert [w.item for w in ahead] == [p.item for p in warm]
+        assert {w.point for w in ahead} == {p.point for p in warm}
+        assert trial.warmup[-3:] == ahead
+        # Another seed: a repeat is no copy where answers are drawn.
+        assert not {w.seed for w in ahead} & {p.seed for p in warm}
+        # The cold point beside it repeats nothing.
+        cold = [p.item for p in trial.probes if not p.point.endswith("/warm")]
+        assert len({*cold, *(p.item for p in warm), *(w.item for w in trial.warmup if not w.ahead)}) == 7
+
+
+def test_a_rate_needs_enough_requests_and_one_at_a_time() -> None:
+    point = {"workload": "count", "rate_per_s": 2.5, "probes": 4}
+    plan = planned(spec_of(points=[point]))
+    assert {len(t.probes) for t in plan.trials} == {24}
+    assert plan.trials[0].points == ["count/c1/ctx0/t0/r2.5"]
+    with pytest.raises(SpecError, match=r"24 probe requests of one trial \(24 by the clock\) need as many") as no:
+        planned(spec_of(points=[point]), count=workload(n=20))
+    assert no.value.body().details["field"] == "points.0.rate_per_s"
+    data: dict[str, Any] = spec_of(points=[point], engine={"slots": 4}).model_dump(mode="json")
+    data["points"][0]["concurrency"] = 4
+    problems = parse_spec(data)[1]
+    assert [p.field for p in problems] == ["points.0.rate_per_s"]
+    assert "set concurrency to 1" in problems[0].message
+
+
+def test_arrivals_are_drawn_anew_in_each_block() -> None:
+    seeds = {arrivals_seed(seed, point, block) for seed in (1, 2) for point in ("a", "b") for block in (1, 2)}
+    assert len(seeds) == 8
+    assert arrivals_seed(1, "a", 1) == arrivals_seed(1, "a", 1)
