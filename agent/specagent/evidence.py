@@ -22,9 +22,11 @@ KINDS: dict[str, EvidenceKind] = {
     records.METRICS: "metrics",
     records.SAMPLES: "samples",
     records.ATTEMPT: "attempt",
+    records.SECOND_LOOK: "texts",
+    records.CONTINUATIONS: "texts",
 }
 #: Files that hold prompts or answers.
-PRIVATE = frozenset({records.TEXTS})
+PRIVATE = frozenset({records.TEXTS, records.SECOND_LOOK, records.CONTINUATIONS})
 
 
 def write_json(path: Path, model: BaseModel) -> None:

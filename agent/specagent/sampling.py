@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from speccore.errors import EngineError, ProbeFailed
+from speccore.records import Continuation
+from speccore.sampling_plan import MOST_FAILED
 from speccore.sampling_rule import Answer, RuleResult, sampling_rule, seeds
-from speccore.spec import Point, Sampling
+from speccore.spec import Sampling
 
 from . import ready
-from .asking import Closed, Exchange, Request, Target
+from .asking import Closed, Target
+from .continuing import continuation_of, request_of
 from .launch import Engine, Stopped
 from .load import run_load
-from .sse import parse_response
 from .trial import PreparedJob, check_loaded, launch_command
 
 #: Requests between two looks at how far it is.
 _BATCH = 200
-#: More failed requests than this are no matter of chance, and those that are left may be chosen by it.
-_MOST_FAILED = 0.01
-#: Tokens asked for beyond the last position that is looked at, so that an engine drafts up to it.
-_BEYOND = 2
 
 Say = Callable[[str], None]
 
@@ -64,9 +60,9 @@ class Sample:
 
 def draw(target: Target, dialect: ModuleType, asked: Asked, drawn_with: Sequence[int], stop: threading.Event, say: Say) -> Sample:
     """One continuation for each seed. Raises :class:`ProbeFailed` if more than one in a hundred fails, :class:`Stopped` if told to stop."""
-    point = Point(workload="sampling", max_tokens=asked.positions + _BEYOND, sampling=Sampling(temperature=asked.temperature))
+    sampling = Sampling(temperature=asked.temperature)
     names = itertools.cycle(asked.prompts)
-    requests = [_request(dialect, point, name, asked.prompts[name], seed) for name, seed in zip(names, drawn_with)]
+    requests = [request_of(dialect, asked.positions, sampling, name, asked.prompts[name], seed) for name, seed in zip(names, drawn_with)]
     sample = Sample()
     for start in range(0, len(requests), _BATCH):
         batch = requests[start : start + _BATCH]
@@ -74,8 +70,8 @@ def draw(target: Target, dialect: ModuleType, asked: Asked, drawn_with: Sequence
         if stop.is_set():
             raise Stopped
         for exchange in done.exchanges:
-            _take(sample, exchange, asked.positions)
-        if sample.n_failed > _MOST_FAILED * len(requests):
+            _take(sample, continuation_of(dialect, exchange, asked.positions))
+        if sample.n_failed > MOST_FAILED * len(requests):
             raise ProbeFailed(
                 f"{sample.n_failed} of {start + len(batch)} requests failed; the first: {sample.first_failure}",
                 remedy="Look at the engine's log: a test of what is left over would be a test of the failures.",
@@ -84,39 +80,14 @@ def draw(target: Target, dialect: ModuleType, asked: Asked, drawn_with: Sequence
     return sample
 
 
-def _request(dialect: ModuleType, point: Point, name: str, prompt: str, seed: int) -> Request:
-    """Not streamed: the answer then holds all ids, also those of half a character."""
-    path, body = dialect.request(prompt, point, seed)
-    body = {k: v for k, v in body.items() if k != "timings_per_token"} | {"stream": False}
-    return Request(body, path, probe=name, item=name, seed=seed)
-
-
-def _take(sample: Sample, exchange: Exchange, positions: int) -> None:
-    ids, drafted, problem = _read(exchange)
-    if problem:
+def _take(sample: Sample, drawn: Continuation) -> None:
+    if drawn.problem:
         sample.n_failed += 1
-        sample.first_failure = sample.first_failure or problem
+        sample.first_failure = sample.first_failure or drawn.problem
         return
-    sample.answers.append(Answer(exchange.request.item, exchange.request.seed, tuple(ids[:positions])))
-    if drafted is not None:
-        sample.drafted = (sample.drafted or 0) + drafted
-
-
-def _read(exchange: Exchange) -> tuple[list[int], int | None, str]:
-    """Token ids, how many the engine drafted, and in words why there are none."""
-    response = parse_response(exchange.segments)
-    if exchange.end in ("timeout", "stalled", "refused") or response.status != 200:
-        return [], None, exchange.error or response.problem or f"HTTP {response.status} ({exchange.end}): {response.text().strip()[:200]}"
-    try:
-        data: Any = json.loads(response.text())
-    except ValueError as error:
-        return [], None, f"the answer is no JSON: {error}"
-    ids = data.get("tokens") if isinstance(data, dict) else None
-    if not isinstance(ids, list) or not all(type(i) is int for i in ids):
-        return [], None, "the answer holds no token ids"
-    timings = data.get("timings")
-    drafted = timings.get("draft_n") if isinstance(timings, dict) else None
-    return ids, drafted if type(drafted) is int else None, ""
+    sample.answers.append(Answer(drawn.item, drawn.seed, tuple(drawn.ids)))
+    if drawn.drafted is not None:
+        sample.drafted = (sample.drafted or 0) + drawn.drafted
 
 
 def _of(name: str, say: Say) -> Say:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from speccore import engines, records
+from speccore import engines, records, sampling_plan
 from speccore.dealing import arrivals_seed
 from speccore.errors import (
     DiskFull,
@@ -33,13 +33,14 @@ from speccore.protocol import AttemptReport, JobOffer, ProbePlan, TrialPlan, War
 from speccore.spec import Point
 from speccore.workload import Item, Workload
 
-from . import __version__, evidence, launch, ready
+from . import __version__, continuing, evidence, launch, ready, second_look
 from .inventory import Host
 from .launch import Ended, Engine, Stopped
 from .probe import Probed, health_of
 from .runtimes import Runtime, engine_environment
 from .sampler import Sampler
-from .together import Plan, batches, run_batch
+from .tasks import Wording, ask_worded
+from .together import Plan, batches
 from .warming import warm_up
 
 log = logging.getLogger(__name__)
@@ -87,9 +88,12 @@ class _State:
     phases: list[tuple[str, float]] = field(default_factory=list)
     probed: list[Probed] = field(default_factory=list)
     metrics: list[records.MetricsSnapshot] = field(default_factory=list)
+    looks: list[records.SecondLook] = field(default_factory=list)
+    continuations: list[records.Continuation] = field(default_factory=list)
     launch: dict[str, Any] = field(default_factory=dict)
     engine: Engine | None = None
     sampler: Sampler | None = None
+    wording: Wording | None = None
     ended: Ended | None = None
 
 
@@ -198,11 +202,13 @@ class Attempt:
         self._enter("warm-up")
         assert self._state.sampler
         self._state.sampler.look()  # what it takes before any request
+        self._word(port)
         warm_up(spec, self._job.workloads, self._trial.warmup, lambda point, plans: self._warm_up(port, point, plans))
         self._enter("probing")
         n_asked = 0
         for point, plans in batches(spec, self._trial.probes):
-            window = plans[0].id if point.one_by_one else ""  # requests that run together have none of their own
+            several = not point.one_by_one or self._job.item(plans[0]).turns
+            window = "" if several else plans[0].id  # requests that run together, and the turns of a task, have none of their own
             self._snapshot(port, "before", window)
             self._ask(port, point, plans, n_asked)
             self._state.sampler.look()  # short probes may fall between two looks of the thread
@@ -214,6 +220,47 @@ class Attempt:
         if probes and all(r.failure for r in probes):
             first = probes[0]
             raise ProbeFailed(f"all {len(probes)} probes failed; the first: {first.failure_message}", failure=first.failure)
+        self._ask_untimed(port)
+
+    def _ask_untimed(self, port: int) -> None:
+        """What is asked of answers, and not of time: nothing that happens here spoils what was timed."""
+        job, state = self._job, self._state
+        spec, plan = job.offer.spec, job.offer.plan
+        wanted = second_look.due(spec, plan, self._trial)
+        timeout_s, stop = spec.engine.probe_timeout_s, self._stop
+        if wanted:
+            self._enter(second_look.PHASE)
+            told = self._telling(second_look.PHASE)
+            state.looks = second_look.look(job.dialect, port, state.probed, wanted, timeout_s=timeout_s, stop=stop, told=told)
+        if spec.sampling_test and (drawn_with := sampling_plan.draws(spec, plan, self._trial)):
+            self._enter(continuing.PHASE)
+            item = sampling_plan.prompt(spec, job.workloads[spec.sampling_test.workload])
+            told = self._telling(continuing.PHASE)
+            state.continuations = continuing.draw(
+                job.dialect,
+                port,
+                spec.sampling_test,
+                (item.id, item.opening),
+                drawn_with,
+                slots=spec.engine.slots,
+                timeout_s=timeout_s,
+                stop=stop,
+                told=told,
+            )
+        if self._stop.is_set():
+            raise Stopped
+
+    def _word(self, port: int) -> None:
+        """Makes all prompts before anything is timed: history, filling and template take the engine's own tokenizer."""
+        job, state = self._job, self._state
+        state.wording = Wording(job.dialect, port, state.launch["props"], self._stop)
+        plans: list[Plan] = [*self._trial.warmup, *self._trial.probes]
+        for plan in plans:
+            workload = job.workloads[job.offer.spec.point(plan.point).workload]
+            state.wording.make(job.offer.spec, self._trial.block, plan, job.item(plan), workload)
+
+    def _telling(self, phase: str) -> Callable[[int, int], None]:
+        return lambda n, of: self._tell(phase, n, of, None)
 
     def _warm_up(self, port: int, point: Point, plans: Sequence[Plan]) -> list[records.StreamRecord]:
         """What follows a failed request would be measured on an engine that is not warm."""
@@ -232,11 +279,12 @@ class Attempt:
             if n_before is not None:
                 self._tell("probing", n_before + n, len(self._trial.probes), speed)
 
-        probed = run_batch(
+        assert self._state.wording
+        probed = ask_worded(
             job.dialect,
             port,
             point,
-            [(plan, job.item(plan).prompt) for plan in plans],
+            [(plan, self._state.wording.of(plan)) for plan in plans],
             t0=self._t0,
             timeout_s=job.offer.spec.engine.probe_timeout_s,
             stop=self._stop,
@@ -317,6 +365,9 @@ class Attempt:
         evidence.write_lines(self._folder / records.RECORDS, [p.record for p in state.probed])
         evidence.write_lines(self._folder / records.TEXTS, [p.text for p in state.probed])
         evidence.write_lines(self._folder / records.METRICS, state.metrics)
+        for name, lines in ((records.SECOND_LOOK, state.looks), (records.CONTINUATIONS, state.continuations)):
+            if lines:
+                evidence.write_lines(self._folder / name, lines)
         evidence.write_lines(self._folder / records.SAMPLES, state.sampler.samples if state.sampler else [], sparse=True)
         report = AttemptReport(
             attempt_id=self.id,
@@ -423,5 +474,6 @@ def refused(arm: str, refusals: list[ErrorBody]) -> SpecWebError:
 def _durations(phases: list[tuple[str, float]]) -> dict[str, float]:
     """Seconds in each phase, by the protocol's names."""
     names = {"starting": "start", "warm-up": "warmup", "probing": "probe", "stopping": "stop"}
+    names |= {second_look.PHASE: "look", continuing.PHASE: "sampling"}
     ends = [began for _, began in phases[1:]]
     return {names[phase]: round(end - began, 6) for (phase, began), end in zip(phases, ends) if phase in names}

@@ -8,10 +8,11 @@ the first token that differs is looked at: what follows it follows from it.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from .canonical import sha256_of
 from .records import StreamRecord, TextRecord
 
 #: Where the target itself holds its two likeliest tokens further apart (difference of natural log-probabilities), choosing
@@ -31,6 +32,7 @@ class Output:
     block: int
     ids: tuple[int, ...]
     cut: bool = False
+    asked: str = ""  # which prompt this was, whatever point or block asked it: see asked_of()
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,11 @@ def own_pairs(baseline: Sequence[Output]) -> list[tuple[Output, Output]]:
         else:
             first[output.item] = output
     return found
+
+
+def asked_of(body: Mapping[str, Any]) -> str:
+    """Names the prompt of a request: equal for requests that differ in seed, length or what else comes back only."""
+    return sha256_of({key: body[key] for key in ("prompt", "messages") if key in body})[:32]
 
 
 def read_output(record: StreamRecord, text: TextRecord, block: int) -> Output | str:

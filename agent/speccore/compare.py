@@ -9,6 +9,7 @@ from typing import Any
 
 from . import early, host_checks, integrity, memory_taken, pace_checks, stats, throughput
 from .advice import answer
+from .answers_of_job import AnswersOfJob, Said
 from .derive import Pooled, cycle_numbers, memory_bill, positions_numbers, side_numbers, speculation_numbers, stream_numbers
 from .inventory import Peer
 from .measurement import AttemptMeasurement, Check, ComparisonResult, Interval, JobAnalysis, Verdict, Withheld, value_of
@@ -17,6 +18,7 @@ from .pairs import BlockPairs, Results, pair_blocks, reference_lengths
 from .plan import last_blocks
 from .proposals import variation
 from .protocol import JobPlan
+from .quality import TrialAnswers, greedy_points
 from .slow_ones import tail_lines
 from .spec import Arm, ExperimentSpec, Point
 from .verdict import QUALITY_TOLERANCE, Shorter, VerdictInput, holds_requirements, judge
@@ -60,21 +62,25 @@ def analyse_job(
     facts: JobFacts,
     *,
     workloads: Mapping[str, Workload] | None = None,
+    answers_read: Sequence[TrialAnswers] | None = None,
 ) -> JobAnalysis:
     """Compares all arms with the baseline at all points.
 
     ``attempts`` are those that count, one for each trial at most; ``failures`` the others. ``workloads`` is keyed as the
-    points name them and gives reference lengths. Raises ValueError if an attempt has no place in the plan, or two have one.
+    points name them and gives reference lengths. ``answers_read``: what the counted attempts answered, read from their
+    evidence; without it quality rests on task checks alone. Raises ValueError if an attempt has no place in the plan, or two have one.
     """
     counted = {a.trial for a in attempts}
     run_again = {f.trial for f in failures if f.trial in counted}
     results = Results(plan, attempts, run_again=run_again, last=last_blocks(spec, facts.decided))
-    job_checks = _job_checks(spec, results, facts)
+    answered = AnswersOfJob(spec, answers_read)
+    job_checks = _job_checks(spec, results, facts, answered)
     looks = early.Looks()
     if spec.sequential:
-        looks = early.look(early.Basis(spec, plan, workloads or {}, facts.floor_at, run_again), attempts, ended=True)
-        job_checks.append(early.check(looks, facts.decided, spec.blocks))
-    job = _Job(spec, results, failures, facts, workloads or {}, job_checks, looks)
+        basis = early.Basis(spec, plan, workloads or {}, facts.floor_at, run_again)
+        looks = early.look(basis, attempts, ended=True, left_out=facts.decided)
+        job_checks.append(early.check(basis, attempts, facts.decided))
+    job = _Job(spec, results, failures, facts, workloads or {}, job_checks, looks, answered)
     comparisons: list[ComparisonResult] = []
     answers: list[dict[str, Any]] = []
     for point in spec.points:
@@ -86,6 +92,7 @@ def analyse_job(
         checks=job_checks,
         answers=answers,
         attempts_used=[results.attempts[t].attempt_id for t in results.trials if t in results.attempts],
+        sampling=answered.sampling,
     )
 
 
@@ -100,6 +107,7 @@ class _Draft:
     input: VerdictInput
     verdict: Verdict
     p: float | None
+    said: Said
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,7 @@ class _Job:
     workloads: Mapping[str, Workload]
     checks: Sequence[Check]
     looks: early.Looks
+    answered: AnswersOfJob
 
     def compare_point(self, point: Point) -> list[ComparisonResult]:
         """All arms but the baseline at one point, in the experiment's order, with at most one recommended."""
@@ -146,6 +155,7 @@ class _Job:
         )
         sides = [[*self.results.by_block(a.name, point.key).values()] for a in (baseline, arm)]
         quality = _quality(blocks)
+        said = self.answered.at(arm, point, quality)
         checks = integrity.checks(
             integrity.Compared(
                 arm=arm.name,
@@ -161,7 +171,12 @@ class _Job:
                 failures={f.trial: f.message for f in self._failures_at(point, arm.name, baseline.name)},
             )
         )
-        more = [*host_checks.checks(*sides), *throughput.checks(point, self.spec.points, *sides), *pace_checks.checks(self.spec, point, *sides)]
+        more = [
+            *host_checks.checks(*sides),
+            *throughput.checks(point, self.spec.points, *sides),
+            *pace_checks.checks(self.spec, point, *sides),
+            *said.checks,
+        ]
         checks = sorted([*checks, *more], key=lambda check: check.kind != "hard")
         known = VerdictInput(
             mode=arm.mode,
@@ -177,10 +192,12 @@ class _Job:
             required_slots=self.spec.requirements.slots,
             **self._memory(arm, blocks),
             quality=quality,
+            measures=said.quality,
+            required_quality=self.spec.requirements.quality,
             **self._engagement(arm),
             **self._outage(arm, point, len(values)),
         )
-        return _Draft(arm, blocks, checks, total_time, known, judge(known), found.p)
+        return _Draft(arm, blocks, checks, total_time, known, judge(known), found.p, said)
 
     def _judged(self, draft: _Draft, shorter: Sequence[_Draft], point: Point, lengths: Mapping[str, float]) -> _Draft:
         """The verdict again, knowing what arms of the same kind with shorter limits are worth."""
@@ -302,6 +319,9 @@ class _Job:
             slots_lost=_lost(sides[baseline.name], sides[arm.name], "slots"),
             variation=variation(draft.blocks, point),
             tails=tail_lines(sides[baseline.name], sides[arm.name], draft.blocks, point),
+            agreement=draft.said.agreement,
+            own_agreement=draft.said.own_agreement,
+            quality=draft.said.quality,
             checks=checks,
             verdict=early.told(draft.verdict, taken.word if taken else None),
             look=taken.word if taken else None,
@@ -315,10 +335,11 @@ class _Job:
         )
 
 
-def _job_checks(spec: ExperimentSpec, results: Results, facts: JobFacts) -> list[Check]:
+def _job_checks(spec: ExperimentSpec, results: Results, facts: JobFacts, answered: AnswersOfJob) -> list[Check]:
     found = [
         integrity.evidence_hashes(facts.hashes_verified, facts.n_hashes, facts.hash_problem),
-        integrity.baseline_repeats(_greedy_answers(spec, results)),
+        # Where answers were read, each greedy point has a check of its own.
+        *([] if answered.are_read and greedy_points(spec) else [integrity.baseline_repeats(_greedy_answers(spec, results))]),
         integrity.noise_floor_known(facts.noise_floor, {c: facts.floors.get(c) for c in dict.fromkeys(map(point_class, spec.points))}),
         integrity.shares_cores(facts.shares_cores),
     ]

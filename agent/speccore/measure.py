@@ -18,12 +18,14 @@ from .inventory import Peer
 from .measurement import AttemptMeasurement, Maybe, Number, ProbeMeasurement, Source, Withheld, value_of
 from .records import (
     ATTEMPT,
+    CONTINUATIONS,
     LAUNCH,
     LOG,
     MANIFEST,
     METRICS,
     RECORDS,
     SAMPLES,
+    SECOND_LOOK,
     TEXTS,
     AttemptSummary,
     Launch,
@@ -34,6 +36,8 @@ from .records import (
     TextRecord,
 )
 from .spec import BASELINE_MODE, ExperimentSpec, is_model_drafter
+from .tasks import check_of, rests
+from .thinking import first_content, told_apart
 from .times import possible, probe_times
 from .workload import Item, Workload
 
@@ -113,6 +117,10 @@ class _Evidence:
             self.problems.append(f"{name} is missing")
         return self.files.get(name, b"").decode("utf-8", errors="replace")
 
+    def n_lines(self, name: str) -> int:
+        """0 for a file that not every attempt has."""
+        return sum(bool(line.strip()) for line in self.files.get(name, b"").split(b"\n"))
+
     def one(self, name: str, model: type[_Model]) -> _Model | None:
         text = self.text(name)
         return self._decode(name, None, text, model) if text else None
@@ -148,9 +156,10 @@ def _probes(
     scraped = evidence.lines(METRICS, MetricsSnapshot)
     snapshots = _metrics_pairs(module, scraped, [r for _, r in records])
     together = {p.key for p in spec.points if not p.one_by_one}
-    logged = _logged(module.log_requests(log_text), [r for _, r in records], together)
+    logged = _logged(_timed(module.log_requests(log_text), evidence), [r for _, r in records], together)
     probes: list[ProbeMeasurement] = []
     counted: list[tuple[StreamRecord, ProbeCounts]] = []
+    between = rests(r for _, r in records)
     types: set[str] | None = None
     for line, record in records:
         alone = record.point not in together
@@ -164,7 +173,8 @@ def _probes(
         if counts.speculation_reported is not None:
             types = (types or set()) | set(counts.reported_types)
         counted.append((record, counts))
-        probes.append(measure_probe(record, line, counts, _item(spec, workloads, record), texts.get(record.probe), mode))
+        probe = measure_probe(record, line, counts, _item(spec, workloads, record), texts.get(record.probe), mode)
+        probes.append(probe if record.turn is None else probe.model_copy(update={"rest_s": between.get(record.probe)}))
     return probes, types, _together(module, scraped, counted)
 
 
@@ -214,6 +224,12 @@ def _metrics_pairs(
     return pairs
 
 
+def _timed(requests: list[LogRequest], evidence: _Evidence) -> list[LogRequest]:
+    """Without those that were asked after the timed part, for what they answer: they have no record, and come last in the log."""
+    n_after = sum(evidence.n_lines(name) for name in (SECOND_LOOK, CONTINUATIONS))
+    return requests[: len(requests) - n_after] if n_after <= len(requests) else []
+
+
 def _logged(requests: list[LogRequest], records: Sequence[StreamRecord], together: Collection[str] = ()) -> dict[str, LogRequest]:
     """The log's lines for each answered request, matched by order. One that can't be placed makes all of them doubtful.
 
@@ -235,6 +251,8 @@ def measure_probe(
 ) -> ProbeMeasurement:
     """One request's numbers. ``line`` is the record's in its file; ``mode`` '' where nobody said what the server does."""
     failure, message = _failure(record, counts, mode)
+    texts = text.texts if text else None
+    record = told_apart(record, texts)
     times = possible(probe_times(record, line), value_of(counts.prompt_ms), value_of(counts.counters.eval_ms))
     passed, note = _check(item, record, text, counts.finish_reason) if not failure else (None, "not judged: the request failed")
     return ProbeMeasurement(
@@ -253,12 +271,15 @@ def measure_probe(
         server_tokens=counts.server_tokens,
         cache_hit_tokens=counts.cache_hit_tokens,
         n_events=len(record.events),
-        **vars(times),
+        **vars(times) | {"ttft_content_s": first_content(times.ttft_content_s, record, texts)},
         speculation_reported=counts.speculation_reported,
         counters=counts.counters,
         ids_sha256=record.ids_sha256,
         check_passed=passed,
         check_note=note,
+        turn=record.turn,
+        n_turns=record.n_turns,
+        waited_s=record.waited_s,
     )
 
 
@@ -277,12 +298,13 @@ def _failure(record: StreamRecord, counts: ProbeCounts, mode: str) -> tuple[str,
 
 
 def _check(item: Item | None, record: StreamRecord, text: TextRecord | None, finish_reason: str) -> tuple[bool | None, str]:
-    if item is None or item.check is None:
+    check, prompt = check_of(item, record.turn) if item else (None, "")
+    if check is None:
         return None, ""
     if text is None:
         return None, f"not judged: the answer's text is not in {TEXTS}"
     said = "".join(said for event, said in zip(record.events, text.texts) if event.kind != "reasoning")  # a thought is no answer
-    judged = judge_answer(item.check, item.prompt, said, cut=finish_reason == "length")
+    judged = judge_answer(check, prompt, said, cut=finish_reason == "length")
     return judged.passed, judged.note
 
 

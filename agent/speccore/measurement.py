@@ -107,6 +107,10 @@ class ProbeMeasurement(Peer):
     counters: Counters
     ids_sha256: str = ""
     check_passed: bool | None = None  # None: the item has no check
+    turn: int | None = None  # of a task, from 1
+    n_turns: int | None = None
+    waited_s: float | None = None  # for the tools, before this turn was sent
+    rest_s: float | None = None  # between the last token of the turn before and this request, without the wait
     check_note: str = ""
 
 

@@ -44,6 +44,7 @@ _AFTER_REASON = {
     "floor-limited": "measure on a quieter host, or ask for a larger margin",
     "prompts disagree": "look at the times of each prompt, and ask each kind of work as a point of its own",
     "overloaded": "ask at a lower rate, which this host can keep up with, and run it again",
+    "quality not shown": "ask so many more different prompts with a check as the sentence names (a longer workload, more blocks or probes)",
     "requirement not checked": "take an engine build that reports it, or leave the requirement out",
 }
 _OTHERWISE: dict[VerdictWord, str] = {

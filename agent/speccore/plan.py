@@ -102,7 +102,6 @@ def _not_offered(spec: ExperimentSpec) -> Iterator[SpecError]:
         *((f"points.{i}.{key}", getattr(p, key), usual) for i, p in enumerate(spec.points) for key, usual in _NOT_YET.items()),
         ("sampling_test", spec.sampling_test, None),
         ("fit", spec.fit, False),
-        ("requirements.quality", spec.requirements.quality, "not lost"),
     ]
     for field, value, usual in asked:
         if value != usual:

@@ -57,6 +57,15 @@ class StreamEvent(Peer):
     draft_n_accepted: int | None = Field(default=None, ge=0)
 
 
+class Thought(Peer):
+    """What tells a thought from the answer proper in a model's text; marks are empty where the template has none that is known."""
+
+    asked: bool = False  # the model was asked to think
+    opened: bool = False  # the prompt itself has begun it
+    opens: str = ""
+    ends: str = ""
+
+
 class StreamRecord(Peer):
     """One request, timed. ``failure`` is a code of the error tree, else empty."""
 
@@ -67,6 +76,10 @@ class StreamRecord(Peer):
     ahead: bool = False  # of a warm point: asked so that a probe repeats it; counts neither as a probe nor for settling
     point: str
     item: str
+    turn: int | None = None  # of a task, from 1
+    n_turns: int | None = None
+    waited_s: float | None = None  # for the tools, before this turn was sent
+    thought: Thought | None = None  # where the model was asked through its chat template
     seed: int
     path: str  # "/completion"
     request_sha256: str

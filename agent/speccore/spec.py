@@ -239,6 +239,10 @@ class ExperimentSpec(Person):
     margin: float = Field(default=0.03, ge=0, le=1, description="the speed-up that is worth having: 0.03 is 3 %")
     requirements: Requirements = Requirements()
     sampling_test: SamplingTest | None = None
+    second_look: Literal["once", "never"] = Field(
+        default="once",
+        description="ask the baseline each greedy prompt once more, untimed, so that near-ties can be told from wrong tokens",
+    )
     fit: bool = Field(default=False, description="after the blocks, find the largest context that loads with and without each helper")
     placement: Placement = Placement()
 

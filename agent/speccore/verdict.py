@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .formats import percent
-from .measurement import Check, Interval, Verdict, VerdictWord, Withheld
+from .measurement import Check, Interval, QualityMeasure, Verdict, VerdictWord, Withheld
 from .next_steps import next_step
 from .openloop import OVERLOADED
 from .spec import is_model_drafter
@@ -61,7 +61,9 @@ class VerdictInput:
     slots: int | None = None
     required_free_bytes: float | None = None
     free_bytes: float | None = None  # left where the model runs, at its lowest; None: not known
-    quality: PassDifference | Withheld | None = None
+    quality: PassDifference | Withheld | None = None  # of task checks
+    measures: Sequence[QualityMeasure] = ()  # all that was looked at: task checks, greedy answers, the sampling rule
+    required_quality: str = "not lost"
     shorter_that_holds: str = ""  # an arm with a shorter limit that holds the requirement
     shorter: Sequence[Shorter] = field(default_factory=tuple)
 
@@ -81,7 +83,7 @@ def holds_requirements(v: VerdictInput) -> bool:
     """Whether the arm was measured and is known to offer all that the experiment requires."""
     enough = isinstance(v.speedup, Interval) and v.speedup.n_blocks >= MIN_BLOCKS
     refused = _does_not_fit(v) or _invalid(v) or _not_engaged(v) or _requirement_lost(v)
-    return enough and refused is None and not _unreported(v)
+    return enough and refused is None and not _unreported(v) and not _quality_owed(v)
 
 
 def keep_threshold(margin: float, noise_floor: float | None) -> float:
@@ -149,6 +151,8 @@ def _requirement_lost(v: VerdictInput) -> Verdict | None:
             f"passes {percent(v.quality.arm)} of the task checks against the baseline's {percent(v.quality.baseline)} "
             f"(difference {_points(v.quality.low)} to {_points(v.quality.high)} points over {v.quality.n} prompts)"
         )
+    elif lost := next((m for m in v.measures if m.state == "lost"), None):
+        reason, sentence = "quality", lost.sentence
     else:
         return None
     if v.shorter_that_holds:
@@ -207,9 +211,22 @@ def _kept(v: VerdictInput, sentence: str) -> Verdict:
     if unknown:
         sentence += f", but its {' and '.join(unknown)}, which the experiment requires, {'is' if len(unknown) == 1 else 'are'} not known"
         return Verdict(word="inconclusive", reason="requirement not checked", sentence=sentence)
+    if owed := _quality_owed(v):
+        sentence += f", but quality is required to be held and not shown to be: {owed}"
+        return Verdict(word="inconclusive", reason="quality not shown", sentence=sentence)
     if isinstance(v.quality, PassDifference) and v.quality.low <= -QUALITY_TOLERANCE:
         sentence += f"; quality not shown, n = {v.quality.n}, needs about {v.quality.needed} prompts"
     return Verdict(word="keep", reason="faster", sentence=sentence)
+
+
+def _quality_owed(v: VerdictInput) -> str:
+    """In words what keeps required quality from being held; empty where it is held, or not required. Not checked is not held."""
+    task_checks_held = isinstance(v.quality, PassDifference) and v.quality.low > -QUALITY_TOLERANCE
+    if v.required_quality != "held" or task_checks_held or any(m.state == "held" for m in v.measures):
+        return ""
+    seen = [m for m in v.measures if m.needed is not None]
+    said = [f"{m.name}, n = {m.n}, needs about {m.needed} prompts" for m in seen]
+    return "; ".join(said) or "no prompt has a check, and none was answered at temperature 0"
 
 
 def _unreported(v: VerdictInput) -> list[str]:

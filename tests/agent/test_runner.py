@@ -58,10 +58,13 @@ def test_every_evidence_file_is_there_and_says_what_was_done(job: Callable, host
         plan = next(t for t in ran.offer.plan.trials if t.id == report.trial)
         assert report.outcome == "ok"
         assert report.boot_id == host.inventory.boot_id
-        assert {ref.name for ref in report.evidence} == set(evidence.KINDS)
+        asked_again = report.trial == "b1-off"
+        assert {ref.name for ref in report.evidence} == set(evidence.KINDS) - {records.CONTINUATIONS} - (
+            set() if asked_again else {records.SECOND_LOOK}
+        )
         assert list(report.evidence) == evidence.refs(folder)
-        assert [ref.name for ref in report.evidence if ref.private] == [records.TEXTS]
-        assert set(report.durations_s) == {"start", "warmup", "probe", "stop"}
+        assert [ref.name for ref in report.evidence if ref.private] == [records.TEXTS] + [records.SECOND_LOOK] * asked_again
+        assert set(report.durations_s) == {"start", "warmup", "probe", "stop"} | ({"look"} if asked_again else set())
 
         launch = records.Launch.model_validate_json((folder / records.LAUNCH).read_text())
         assert (launch.exit_code, launch.stopped_by) == (0, "agent")

@@ -35,7 +35,14 @@ def test_every_number_that_is_shown_has_a_definition() -> None:
                 continue
             plain = name.removeprefix("arm_").removeprefix("baseline_")
             plain = {"tokens_per_s": "decode_tokens_per_s", "tokens": "completion_tokens"}.get(plain, plain)
-            assert plain in METRICS or name in ("server_tokens", "leave_one_prompt_out", "variation", "tails"), name
+            assert plain in METRICS or name in (
+                "server_tokens",
+                "leave_one_prompt_out",
+                "variation",
+                "tails",
+                "agreement",
+                "own_agreement",
+            ), name
 
 
 @pytest.mark.parametrize(

@@ -302,6 +302,14 @@ ROADS = [
         change=lambda t, p: {"check_passed": t.arm == "off" or not p.id.endswith(("1", "3"))},
     ),
     Road("all answers wrong", "disable", "quality", change=lambda t, p: {"check_passed": t.arm == "off"}),
+    Road(
+        "all answers right, and too few to show it",
+        "inconclusive",
+        "quality not shown",
+        change=lambda t, p: {"check_passed": True},
+        spec={"requirements": {"quality": "held"}},
+    ),
+    Road("nothing was checked", "inconclusive", "quality not shown", spec={"requirements": {"quality": "held"}}),
     Road("half as long is faster", "shorten", "shorter limit is better", arms=(draft(2), draft(4)), speeds=TWICE | {"draft-2": 2.6}),
     Road(
         "only the shorter one pays",

@@ -24,7 +24,9 @@ from .llamacpp_flags import (
     without_speculation,
 )
 from .llamacpp_log import log_requests, memory_fault, parse_log, start_failure
+from .llamacpp_look import is_cut, look_again, read_drafted, read_ids, read_look, whole_answer
 from .llamacpp_stream import stream_events
+from .llamacpp_text import count_tokens, put_by_template, text_in, text_of_tokens, thought_marks, tokens_in, tokens_of_text
 from .shapes import SYMBOLIC, Bindings, Rendered
 
 __all__ = [
@@ -35,17 +37,30 @@ __all__ = [
     "Bindings",
     "Rendered",
     "capabilities",
+    "count_tokens",
+    "is_cut",
     "is_speculation",
     "loaded_problem",
     "log_requests",
+    "look_again",
     "memory_fault",
     "parse_log",
     "parse_metrics",
     "probe_counts",
+    "put_by_template",
+    "read_drafted",
+    "read_ids",
+    "read_look",
     "render",
     "request",
     "start_failure",
     "stream_events",
+    "text_in",
+    "text_of_tokens",
+    "thought_marks",
+    "tokens_in",
+    "tokens_of_text",
+    "whole_answer",
     "window_disagreements",
     "without_speculation",
 ]
