@@ -17,6 +17,7 @@ from specweb.results.models import Attempt
 from . import comparison_table, formats, integrity_panel
 from .comparison_table import Cell, metric_cell, speedup_cell
 from .sources import measured_cell
+from .tails_table import tail_heads, tail_rows
 
 #: Metrics of the page in order: metric id, attribute of the arm, of the baseline.
 _SHOWN = (
@@ -31,6 +32,7 @@ _SHOWN = (
     ("mean_acceptance_length", "mean_acceptance_length", ""),
     ("tokens_per_target_pass", "tokens_per_target_pass", ""),
     ("break_even_tokens_per_pass", "break_even_tokens_per_pass", ""),
+    ("decoding_gain", "decoding_gain", ""),
     ("cycle_ms", "cycle_ms", ""),
     ("plain_step_ms", "", "plain_step_ms"),
     ("memory_bill_bytes", "memory_bill_bytes", ""),
@@ -106,6 +108,8 @@ def context(
         "total_time_definition": METRICS["total_time"].definition,
         "loo": c.leave_one_prompt_out if isinstance(c.leave_one_prompt_out, Withheld) else formats.ratio_range(*c.leave_one_prompt_out),
         "metrics": [_metric_line(c, *shown) for shown in _SHOWN if c.concurrency > 1 or shown[0] not in _OF_SEVERAL],
+        "tail_heads": tail_heads(c.arm, spec.baseline.name),
+        "tails": tail_rows(c.tails),
         "positions": _positions(c),
         "blocks": [BlockLine(b, formats.ratio(math.exp(v)), f"{v:+.4f}".replace("-", "−")) for b, v in sorted(c.block_values.items())],
         "heads": [comparison_table.Head(head, comparison_table.definition(metric)) for head, metric in PROBE_HEADS],

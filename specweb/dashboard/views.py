@@ -14,13 +14,27 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 from speccore.commandline import command_differences
+from speccore.inventory import HostInventory as Inventory
+from speccore.inventory import ModelInfo
 from speccore.spec import ExperimentSpec
 
 from specweb.accounts.services import may_submit
 from specweb.experiments.models import Experiment, Job
-from specweb.results import page_queries
+from specweb.results import memory_queries, page_queries
 
-from . import charts, comparison_table, experiment_page, integrity_panel, job_progress, live_views, numbers_page, strips, take_home
+from . import (
+    break_even,
+    charts,
+    comparison_table,
+    experiment_page,
+    integrity_panel,
+    job_progress,
+    live_views,
+    memory_section,
+    numbers_page,
+    strips,
+    take_home,
+)
 
 
 def missing(request: HttpRequest) -> HttpResponse:
@@ -61,7 +75,7 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
     base, jobs = reverse("experiment", args=[found.id]), list(found.jobs.all())
     is_member = page_queries.is_member(request.user, found)
     allowed = is_member and may_submit(request.user, found.team)
-    analysis = _answers(job, spec, titles)
+    analysis = _answers(job, spec, titles, inventory)
     env = page_queries.engine_environment(job) if is_member and analysis["analysis"] else {}
     live = live_views.progress_context(job, spec, titles, timezone.now(), for_team=is_member, answered=analysis["analysis"] is not None)
     context: dict[str, Any] = {
@@ -81,7 +95,7 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
     return context | live | analysis
 
 
-def _answers(job: Job, spec: ExperimentSpec, titles: Mapping[str, str]) -> dict[str, Any]:
+def _answers(job: Job, spec: ExperimentSpec, titles: Mapping[str, str], inventory: Inventory | None) -> dict[str, Any]:
     analysis = page_queries.newest_analysis(job)
     if analysis is None:
         return {"analysis": None}
@@ -96,7 +110,18 @@ def _answers(job: Job, spec: ExperimentSpec, titles: Mapping[str, str]) -> dict[
         "forest": charts.forest(spec, analysis, titles, url),
         "scatter": charts.scatter(spec, analysis, titles, url),
         "left_out": charts.left_out(spec, analysis, titles),
+        "break_even": break_even.break_even_rows(spec, analysis, titles, url),
+        "memory": memory_section.memory_section(
+            spec, analysis, memory_queries.memory_of_trials(job), inventory, _models(job, spec, inventory)
+        ),
     }
+
+
+def _models(job: Job, spec: ExperimentSpec, inventory: Inventory | None) -> dict[str, ModelInfo]:
+    """The target under the baseline's name, and each arm's helper, as the job's host had them."""
+    known = {m.manifest_hash: m for m in inventory.models} if inventory else {}
+    wanted = {spec.baseline.name: job.target.manifest_hash if job.target else "", **job.draft_hashes}
+    return {arm: known[sha256] for arm, sha256 in wanted.items() if sha256 in known}
 
 
 def numbers_url(job: Job) -> comparison_table.NumbersUrl:

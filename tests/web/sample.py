@@ -17,7 +17,7 @@ from speccore import workloads
 from speccore.engines import engine
 from speccore.engines.llamacpp import DEFAULT_ALLOWED_FLAGS
 from speccore.errors import EngineOutOfMemory, ErrorBody
-from speccore.inventory import Device, HostInventory, ModelInfo, RuntimeInfo
+from speccore.inventory import BlockShape, Device, HostInventory, MemoryShape, ModelInfo, RuntimeInfo
 from speccore.jobstate import JobState
 from speccore.protocol import AttemptReport, EvidenceRef, JobPlan, TrialPlan
 from speccore.records import AttemptSummary, Launch, Manifest, MetricsSnapshot, Sample, StreamEvent, StreamRecord, TextRecord
@@ -88,6 +88,12 @@ def spec(**changes: object) -> ExperimentSpec:
     return parsed
 
 
+def _shape(n: int, weights: int, width: int) -> MemoryShape:
+    """Of ``n`` equal blocks with as many values to a token as the model is wide."""
+    blocks = [BlockShape(weights=weights, k=width, v=width)] * n
+    return MemoryShape(blocks=blocks, embedding_bytes=2048 * width, other_bytes=1024, tied=True, width=width, feed_forward=3 * width)
+
+
 def host_with_inventory(team: Team, name: str = "xeon") -> Host:
     host, _ = create_host(team, name)
     capabilities = engine("llama-server").capabilities((LOGS / "b10434.help.txt").read_text())
@@ -113,8 +119,24 @@ def host_with_inventory(team: Team, name: str = "xeon") -> Host:
             )
         ],
         models=[
-            ModelInfo(alias="demo-target", manifest_hash="b" * 64, size_bytes=120_000_000, tokenizer_hash="t", vocab_size=2048, **model),
-            ModelInfo(alias="demo-draft", manifest_hash="c" * 64, size_bytes=550_000, tokenizer_hash="t", vocab_size=2048, **model),
+            ModelInfo(
+                alias="demo-target",
+                manifest_hash="b" * 64,
+                size_bytes=120_000_000,
+                tokenizer_hash="t",
+                vocab_size=2048,
+                memory=_shape(4, 855_040, 256),
+                **model,
+            ),
+            ModelInfo(
+                alias="demo-draft",
+                manifest_hash="c" * 64,
+                size_bytes=550_000,
+                tokenizer_hash="t",
+                vocab_size=2048,
+                memory=_shape(1, 214_272, 96),
+                **model,
+            ),
         ],
         allowed_flags=list(DEFAULT_ALLOWED_FLAGS),
     )

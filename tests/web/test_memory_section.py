@@ -1,0 +1,133 @@
+"""An experiment's memory section and its break-even table: the engine's own parts, estimate beside measured, what helpers cost."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from speccore.inventory import HostInventory
+from speccore.measurement import JobAnalysis, Withheld
+
+from specweb.dashboard.break_even import break_even_rows
+from specweb.dashboard.memory_section import MemorySection, memory_section
+from specweb.experiments.models import Job
+from specweb.results import page_queries
+from specweb.results.memory_queries import TrialMemory, memory_of_trials
+from tests.web import sample
+
+pytestmark = pytest.mark.django_db
+MIB = 2**20
+
+
+@pytest.fixture
+def run(db: None) -> sample.Run:
+    people = sample.people()
+    small = sample.spec(blocks=3, points=[{"workload": "count", "max_tokens": 64, "probes": 2}])
+    run = sample.finished(people.team, people.owner, small)
+    run.people = people  # type: ignore[attr-defined]
+    return run
+
+
+def section(run: sample.Run, trials: list[TrialMemory] | None = None, inventory: HostInventory | None = None) -> MemorySection | None:
+    job = Job.objects.get(pk=run.job.pk)
+    spec = run.experiment.parsed_spec
+    analysis = page_queries.newest_analysis(job)
+    assert analysis is not None
+    there = inventory or page_queries.frozen_inventory(job)
+    models = {m.alias: m for m in there.models} if there else {}
+    named = {spec.baseline.name: models["demo-target"], **{a.name: models["demo-draft"] for a in spec.arms if a.draft_model}}
+    return memory_section(spec, analysis, memory_of_trials(job) if trials is None else trials, there, named)
+
+
+def test_the_engines_own_parts_stand_beside_the_estimate(run: sample.Run) -> None:
+    found = section(run)
+    assert found is not None
+    draft = next(r for r in found.rows if r.mode == "draft")
+    assert [c.text for c in draft.parts] == ["7.2", "8.0", "8.2", "0.6", "0.8", "3.1"]  # as the recorded log has them
+    assert draft.engine.text == "27.8"
+    assert "estimated before: 8.0 MiB" in draft.parts[1].title
+    off = next(r for r in found.rows if r.mode == "off")
+    assert off.engine.withheld  # that log names no buffers
+    assert off.error.text == ""
+    assert float(off.estimate.text) < float(draft.estimate.text)
+    estimated, seen = float(draft.estimate.text), float(draft.engine.text)
+    assert abs(estimated / seen - 1) < 0.2
+    assert float(draft.error.text.replace("−", "-").removesuffix(" %")) == pytest.approx(100 * (estimated / seen - 1), abs=0.5)
+    assert draft.bill.text == "+9"
+    assert draft.context.text == "2,048"
+
+
+def trial(arm: str, **more: Any) -> TrialMemory:
+    usual: dict[str, Any] = {
+        "parts": {("target", "weights", True): 100.0 * MIB},
+        "peak_bytes": 120.0 * MIB,
+        "context_per_slot": 4096,
+        "slots": 2,
+        "layers_placed": (33, 33),
+        "free_bytes": 500.0 * MIB,
+    }
+    return TrialMemory(arm, **(usual | more))
+
+
+def test_what_a_helper_costs_is_said(run: sample.Run) -> None:
+    arm = next(a.name for a in run.experiment.parsed_spec.arms if a.mode == "draft")
+    trials = [trial("off"), trial(arm, context_per_slot=3072, slots=1, layers_placed=(29, 33), free_bytes=200.0 * MIB), trial(arm)]
+    found = section(run, trials)
+    assert found is not None
+    assert found.sentences[0] == (
+        f"{arm} costs 1,024 tokens of context per slot (3,072 of 4,096 left) and 1 slot (1 of 2 left) "
+        "and 4 layers of the target on the device (29 of 33 left)."
+    )
+    row = next(r for r in found.rows if r.arm == arm)
+    assert (row.layers.text, row.free.text) == ("29/33", "200")
+    assert found.with_layers
+    assert found.with_free
+
+
+def test_what_should_fit_is_said_with_and_without(run: sample.Run) -> None:
+    found = section(run)
+    assert found is not None
+    (said,) = found.sentences
+    assert said.startswith(
+        "By the estimate 2,048 tokens per slot with off (all that the model was trained for), 2,048 tokens per slot with draft-"
+    )
+    assert said.endswith("should fit into 24 GiB of memory.")
+
+
+def test_without_anything_known_there_is_no_section(run: sample.Run) -> None:
+    assert section(run, [trial("off", parts={}, peak_bytes=None)]) is None
+
+
+def test_the_page_has_both(run: sample.Run) -> None:
+    client = Client()
+    client.force_login(run.people.owner)  # type: ignore[attr-defined]
+    page = client.get(f"/experiments/{run.experiment.pk}/").content.decode()
+    assert '<h2 id="memory">' in page
+    assert "By the estimate 2,048 tokens per slot with off" in page
+    assert re.search(r"needs \d+\.\d\d, has \d+\.\d\d: decoding (pays|lacks)", page)
+
+
+def test_each_arm_tells_what_it_needs_and_what_it_has(run: sample.Run) -> None:
+    job = Job.objects.get(pk=run.job.pk)
+    analysis: JobAnalysis | None = page_queries.newest_analysis(job)
+    assert analysis is not None
+    rows = break_even_rows(run.experiment.parsed_spec, analysis, {}, lambda arm, point, metric: f"#{metric}")
+    assert len(rows) == len(analysis.comparisons)
+    for row, c in zip(rows, analysis.comparisons, strict=True):
+        needs, has = float(row.needs.text), float(row.has.text)
+        assert row.sentence.startswith(f"needs {row.needs.text}, has {row.has.text}")
+        assert ("pays" in row.sentence) is (has > needs), c.arm
+        assert row.needs.href == "#break_even_tokens_per_pass"
+
+
+def test_a_break_even_that_is_not_known_says_why(run: sample.Run) -> None:
+    job = Job.objects.get(pk=run.job.pk)
+    analysis = page_queries.newest_analysis(job)
+    assert analysis is not None
+    unknown = Withheld(withheld="no decode step was counted", reason_code="nothing_counted")
+    bare = [c.model_copy(update={"break_even_tokens_per_pass": unknown}) for c in analysis.comparisons[:1]]
+    (row,) = break_even_rows(run.experiment.parsed_spec, analysis.model_copy(update={"comparisons": bare}), {}, lambda *_: "")
+    assert row.needs.withheld
+    assert row.sentence == ""
