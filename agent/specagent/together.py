@@ -52,8 +52,9 @@ def run_batch(
 ) -> list[Probed]:
     """Asks each plan its prompt, as many at once or as often as the point says, and records in the order of sending.
 
-    Warm-up goes by no clock. ``arrivals``: the seed that draws when requests are due, a Poisson process. Never raises for what the engine does. Times count from ``t0``. ``told`` hears the number of each request, from 1,
-    before it is sent. Of several at once those are missing that were not sent before a stop, or because the engine hung.
+    Never raises for what the engine does. Times count from ``t0``. ``told`` hears the number of each request, from 1, before
+    it is sent. ``arrivals``: the seed that draws when requests are due, a Poisson process; warm-up goes by no clock. Of
+    several at once those are missing that were not sent before a stop, or because the engine hung.
     """
     by_clock = point.rate_per_s is not None and not any(isinstance(plan, WarmupPlan) for plan, _ in asked)
     if point.concurrency == 1 and not by_clock:
