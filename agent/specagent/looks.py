@@ -45,10 +45,11 @@ class ServerLooks:
     """The server decides, since it holds the evidence of all leases; its word comes with a poll, in another thread than the job's."""
 
     def __init__(
-        self, offer: JobOffer, stop: threading.Event, is_away: Callable[[], bool] = lambda: False, *, wait_s: float = WAIT_S
+        self, offer: JobOffer, stop: threading.Event, is_away: Callable[[], bool] = lambda: False, *, wait_s: float | None = None
     ) -> None:
-        """``is_away``: the server answers no polls now, so that nobody waits for it."""
-        self._job_id, self._stop, self._is_away, self._wait_s = offer.job_id, stop, is_away, wait_s
+        """``is_away``: the server answers no polls now, so that nobody waits for it; else :data:`WAIT_S` at the most."""
+        self._job_id, self._stop, self._is_away = offer.job_id, stop, is_away
+        self._wait_s = WAIT_S if wait_s is None else wait_s
         self._word = Looked(job_id=offer.job_id, after_block=offer.looked_after, decided=offer.decided)
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import zstandard
-from speccore.protocol import AttemptReport, Finished, InventoryRequest, JobOffer, PollReply, PollRequest
+from speccore.protocol import AttemptReport, Finished, InventoryRequest, JobOffer, Looked, PollReply, PollRequest
 from speccore.workload import Workload
 
 Fault = Callable[[httpx.Request], httpx.Response | None]
@@ -32,6 +32,7 @@ class FakeServer:
         self.cancel: list[str] = []
         self.pause: list[str] = []
         self.drain = False
+        self.looked: Callable[[], Looked | None] = lambda: None
         self.partials: dict[str, bytes] = {}
         self.inventories: list[InventoryRequest] = []
         self.polls: list[PollRequest] = []
@@ -87,6 +88,7 @@ class FakeServer:
             cancel=cancel,
             pause=self.pause,
             drain=self.drain,
+            looked=self.looked(),
             acknowledged=acknowledged,
             send_inventory=send_inventory,
             poll_after_s=0.1,
