@@ -13,7 +13,7 @@ from typing import Any
 
 from speccore.workload import Workload
 
-from demo.prompts import count, free_text, python_code
+from demo.prompts import count, extraction, free_text, python_code, tool_calls, typescript
 
 FOLDER = Path(__file__).resolve().parents[2] / "agent/speccore/workloads"
 #: Of so many prompts one is kept for warm-up, all over the tables.
@@ -22,15 +22,54 @@ WARMUP_SHARE = 4
 
 def workloads() -> list[Workload]:
     counting = [{"id": name, "prompt": prompt, "check": {"kind": "count", "start": a}} for name, prompt, a in count.prompts()]
-    code = [{"id": name, "prompt": prompt, "check": {"kind": "python"}} for name, prompt in python_code.prompts()]
-    prose = [{"id": name, "prompt": prompt} for name, prompt in free_text.prompts()]
-    return [
-        _workload(
-            "count", 2, "Counting", "The model continues a number sequence of 75 to 80 numbers: the easiest text to draft.", counting
+    texts = {
+        "count": (2, "Counting", "The model continues a number sequence of 75 to 80 numbers: the easiest text to draft.", counting),
+        "python-code": (
+            2,
+            "Python code",
+            "The model continues the start of Python code: text with much structure.",
+            _asked(python_code.prompts(), "python"),
         ),
-        _workload("python-code", 2, "Python code", "The model continues the start of Python code: text with much structure.", code),
-        _workload("free-text", 2, "Free text", "The model continues English text of many kinds: text that is hard to draft.", prose),
-    ]
+        "free-text": (
+            2,
+            "Free text",
+            "The model continues English text of many kinds: text that is hard to draft.",
+            _asked(free_text.prompts()),
+        ),
+        "typescript-refactor": (
+            1,
+            "TypeScript, reworked",
+            "A small piece of TypeScript and a wish: much of the answer stands in the prompt.",
+            _asked(typescript.refactor(), "brackets"),
+        ),
+        "typescript-tests": (
+            1,
+            "TypeScript, tests for it",
+            "Tests for a small piece of TypeScript: new code, with names from the prompt.",
+            _asked(typescript.tests(), "brackets"),
+        ),
+        "json-extract": (
+            1,
+            "Notes as JSON",
+            "A note of daily work is written as JSON with given keys; the value must be right.",
+            _expected(extraction.pieces(), "json"),
+        ),
+        "tool-call": (
+            1,
+            "Calls of tools",
+            "A request and eight tools: the one call that answers it, with its arguments.",
+            _expected(tool_calls.pieces(), "tool"),
+        ),
+    }
+    return [_workload(name, *rest) for name, rest in texts.items()]
+
+
+def _asked(prompts: Iterable[tuple[str, str]], check: str = "") -> list[dict[str, Any]]:
+    return [{"id": name, "prompt": prompt} | ({"check": {"kind": check}} if check else {}) for name, prompt in prompts]
+
+
+def _expected(pieces: Iterable[tuple[str, str, Any]], check: str) -> list[dict[str, Any]]:
+    return [{"id": name, "prompt": prompt, "check": {"kind": check, "expected": value}} for name, prompt, value in pieces]
 
 
 def _workload(name: str, version: int, title: str, description: str, prompts: Iterable[dict[str, Any]]) -> Workload:

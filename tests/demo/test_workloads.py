@@ -1,5 +1,6 @@
 """The built-in prompt sets: big enough, distinct where drafters look, and answered as their checks expect."""
 
+import json
 import re
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from tests.demo.llama import llama_server
 TARGET = Path(__file__).resolve().parents[2] / "demo/models/target.gguf"
 #: What each published version holds; numbers name it, so it never changes.
 PUBLISHED = {
+    "json-extract@1": "3f462350231a662d9035b181c77802a2c1c1f223b0eea62ba713f42f38db5327",
+    "tool-call@1": "13485dd23364d9676ae1f07b94ec86b2953fa9c0cbc6c7f8c487133cb027b66a",
+    "typescript-refactor@1": "4deccb83112db15686920ac5bd627cf321b34a03cd9a15ae0d6f20c81c5264d0",
+    "typescript-tests@1": "83078d9b1b5d080a10d29d981b62b921e19737a88331c2a0565edb1631dbc147",
     "count@2": "092e159c18ea8170c6de1272a804d41c9bf1fa65eb91254c97a362c236daa710",
     "count@1": "bb34006fc896c15337ee758cba2883efc5f73241fafc0ca4e622633f21df0f34",
     "free-text@2": "525c2685d824cc933a79142e120fbc825a7a24bd2d602f14c3f7e9ddf4896ebf",
@@ -47,6 +52,10 @@ def test_files_are_what_the_tables_make():
         ("count@2", 160, 48),
         ("python-code@2", 160, 48),
         ("free-text@2", 160, 48),
+        ("typescript-refactor@1", 32, 12),
+        ("typescript-tests@1", 32, 12),
+        ("json-extract@1", 32, 12),
+        ("tool-call@1", 32, 12),
     ],
 )
 def test_prompts_are_many_and_differ_within_their_first_64_bytes(ref, n_items, n_warmup):
@@ -56,6 +65,23 @@ def test_prompts_are_many_and_differ_within_their_first_64_bytes(ref, n_items, n
     everything = [*workload.items, *workload.warmup]
     assert len({i.id for i in everything}) == len(everything)
     assert len({i.prompt.encode()[:64] for i in everything}) == len(everything)
+
+
+@pytest.mark.parametrize(("ref", "kind"), [("json-extract@1", "json"), ("tool-call@1", "tool"), ("typescript-refactor@1", "brackets")])
+def test_a_right_answer_passes_and_a_wrong_one_does_not(ref, kind):
+    workload = builtin()[ref]
+    for item in [*workload.items, *workload.warmup]:
+        assert item.check.kind == kind
+        right = json.dumps(item.check.expected) if kind != "brackets" else "```typescript\nconst x = [1];\n```\n"
+        assert judge_answer(item.check, item.prompt, right, cut=False).passed, item.id
+        assert not judge_answer(item.check, item.prompt, right.replace("1", "7").replace("]", ")").replace("}", ""), cut=False).passed
+
+
+def test_typescript_is_code_whose_brackets_close():
+    for ref in ("typescript-refactor@1", "typescript-tests@1"):
+        for item in [*builtin()[ref].items, *builtin()[ref].warmup]:
+            code = re.search(r"```typescript\n.*?```", item.prompt, re.DOTALL)[0]
+            assert judge_answer(item.check, "", code, cut=False).passed, item.id
 
 
 def test_a_copy_can_be_changed_without_harm():
