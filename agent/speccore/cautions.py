@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from . import memory_needs, preflight
+from .dealing import warmup_shares
 from .integrity import FEW_PROMPTS
 from .inventory import HostInventory, ModelInfo, RuntimeInfo
+from .settling import window_size
 from .spec import BASELINE_MODE, Arm, ExperimentSpec, SpecProblem
 from .stats import MIN_BLOCKS
 from .throughput import is_same_work
@@ -34,7 +36,14 @@ class Place:
 
 def cautions(spec: ExperimentSpec, workloads: Mapping[str, Workload], places: Iterable[Place] = ()) -> list[SpecProblem]:
     """``workloads`` are keyed as the points name them. Each caution names its field, so that a form can put it there."""
-    found = [*_of_blocks(spec), *_of_points(spec, workloads), *_of_loads(spec, workloads), *_of_arms(spec), *_of_engine(spec)]
+    found = [
+        *_of_blocks(spec),
+        *_of_points(spec, workloads),
+        *_of_loads(spec, workloads),
+        *_of_paces(spec, workloads),
+        *_of_arms(spec),
+        *_of_engine(spec),
+    ]
     for place in places:
         found += _of_place(spec, place)
     return found
@@ -70,13 +79,32 @@ def _of_loads(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterat
         if point.concurrency == 1 or workload is None:
             continue
         n = len(workload.warmup)
-        if n < point.concurrency:
+        if n < point.concurrency and spec.warmup.mode == "fixed":
             words = f"{point.concurrency} at once are warmed up with {n} requests, since {workload.ref} has no more warm-up prompts"
             yield caution(f"points.{i}.concurrency", words)
         checked = any(item.check for item in workload.items)
         if checked and not any(p.concurrency == 1 and is_same_work(p, point) for p in spec.points):
             words = "whether answers stay right under load shows only beside the same work one request at a time: add a point with concurrency 1"
             yield caution(f"points.{i}.concurrency", words)
+
+
+def _of_paces(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterator[SpecProblem]:
+    """Of warm-up until settled, of warm points, and of requests by the clock."""
+    shares = warmup_shares(spec, workloads) if spec.warmup.mode == "settled" else {}
+    for i, point in enumerate(spec.points):
+        most = shares.get(point.key, 0)
+        if most and window_size(point, most) < point.concurrency:
+            words = f"{point.concurrency} at once are warmed up with {window_size(point, most)} at once, since {point.workload} has no more warm-up prompts"
+            yield caution(f"points.{i}.concurrency", words)
+        elif most and most < spec.warmup.most and point.concurrency == 1:
+            words = f"at most {most} of the {spec.warmup.most} warm-up requests can be asked, since {point.workload} has no more warm-up prompts"
+            yield caution("warmup.most", words)
+        if point.warm and not spec.engine.prefix_cache:
+            words = "without the prefix cache a repeat is read anew: what is warm then is only what a drafter remembers"
+            yield caution(f"points.{i}.warm", words)
+        if point.rate_per_s is not None and spec.engine.slots == 1:
+            words = "the engine has one slot, so that requests by the clock wait for each other: their latency is mostly the queue's"
+            yield caution(f"points.{i}.rate_per_s", words)
 
 
 def _of_arms(spec: ExperimentSpec) -> Iterator[SpecProblem]:
@@ -98,7 +126,7 @@ def _of_ngram(i: int, arm: Arm, longest: int) -> Iterator[SpecProblem]:
 
 
 def _of_engine(spec: ExperimentSpec) -> Iterator[SpecProblem]:
-    if spec.engine.prefix_cache:
+    if spec.engine.prefix_cache and not all(p.warm for p in spec.points):
         words = (
             "prompts that begin alike are then not read again: a probe that hits the cache is no cold one, and its trial is called invalid"
         )

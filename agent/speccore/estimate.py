@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .protocol import JobPlan, TrialPlan
+from .settling import LEAST
 from .spec import BASELINE_MODE, ExperimentSpec
 
 #: From so many earlier trials on, their extremes are left out; with fewer, the range is made wider than they were.
@@ -59,16 +60,30 @@ def job_minutes(spec: ExperimentSpec, plan: JobPlan, *, model_bytes: int, on_gpu
     for trial in plan.trials:
         start, token, rest = seconds[modes[trial.arm]]
         alone, together = _tokens(spec, trial)
-        low += start[0] + token[0] * together + rest[0]
-        high += start[1] + token[1] * alone + rest[1]
+        clock_s = _clock_s(spec, trial)
+        low += start[0] + token[0] * together + rest[0] + clock_s
+        high += start[1] + token[1] * alone + rest[1] + clock_s
     return Minutes(low / 60, high / 60, _basis(set(modes.values()), model_bytes, on_gpu, earlier))
 
 
 def _tokens(spec: ExperimentSpec, trial: TrialPlan) -> tuple[float, float]:
-    """Tokens that a trial's requests may bring: one after another, and as steps shared by those that run at once."""
+    """Tokens that a trial's requests may bring: one after another, and as steps shared by those that run at once.
+
+    The latter with as little warm-up as settles, and without requests by the clock, which have their time anyway.
+    """
     points = {p.key: p for p in spec.points}
-    asked = [points[key] for key in (*(w.point for w in trial.warmup), *(p.point for p in trial.probes))]
-    return sum(p.max_tokens for p in asked), sum(p.max_tokens / p.concurrency for p in asked)
+    warmup = [points[w.point] for w in trial.warmup]
+    probes = [points[p.point] for p in trial.probes]
+    least = warmup if spec.warmup.mode == "fixed" else [points[key] for key in trial.points for _ in range(LEAST)]
+    least += [points[w.point] for w in trial.warmup if w.ahead and spec.warmup.mode != "fixed"]
+    shared = [p for p in probes if p.rate_per_s is None]
+    return sum(p.max_tokens for p in (*warmup, *probes)), sum(p.max_tokens / p.concurrency for p in (*least, *shared))
+
+
+def _clock_s(spec: ExperimentSpec, trial: TrialPlan) -> float:
+    """Seconds in which a trial's requests by the clock come."""
+    rates = {p.key: p.rate_per_s for p in spec.points}
+    return sum(1 / rate for p in trial.probes if (rate := rates[p.point]) is not None)
 
 
 def _of_mode(mode: str, model_bytes: int, on_gpu: bool, earlier: Sequence[TrialCost]) -> tuple[Range, Range, Range]:

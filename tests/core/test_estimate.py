@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from speccore.estimate import Minutes, TrialCost, job_minutes
 from speccore.spec import ExperimentSpec
 
-from tests.core.made import planned, spec_of
+from tests.core.made import planned, spec_of, workload
 
-SPEC = spec_of({"name": "n", "mode": "ngram-simple"}, points=[{"workload": "count", "max_tokens": 100}], blocks=5)
+SPEC = spec_of({"name": "n", "mode": "ngram-simple"}, points=[{"workload": "count", "max_tokens": 100}], blocks=5, second_look="never")
 OFF, NGRAM = TrialCost("off", 2.0, 0.02, 0.5), TrialCost("ngram-simple", 2.0, 0.01, 0.5)
 
 
@@ -25,6 +27,26 @@ def test_what_was_measured_lies_in_the_range() -> None:
     assert many.low == pytest.approx(truly)
     assert many.high == pytest.approx(truly)
     assert many.basis == "from 20 earlier trials of this model on this host"
+
+
+def test_requests_by_the_clock_have_their_time_however_fast_the_engine_is() -> None:
+    quick = TrialCost("off", 2.0, 1e-6, 0.5), TrialCost("ngram-simple", 2.0, 1e-6, 0.5)
+    alone = minutes(*quick, spec=spec_of({"name": "n", "mode": "ngram-simple"}, points=[{"workload": "count", "probes": 24}]))
+    clock = minutes(*quick, spec=spec_of({"name": "n", "mode": "ngram-simple"}, points=[{"workload": "count", "rate_per_s": 0.5}]))
+    assert clock.low - alone.low == pytest.approx(10 * 48 / 60, rel=0.01)  # ten starts, 24 requests in 48 s each
+
+
+def test_warm_up_until_settled_takes_six_requests_to_as_many_as_are_planned() -> None:
+    arm = {"name": "n", "mode": "ngram-simple"}
+    points: list[dict[str, Any]] = [{"workload": "count", "max_tokens": 100, "probes": 2, "sampling": {"temperature": 0.8}}]
+    many = [OFF, NGRAM] * 10
+    settled = spec_of(arm, points=points, blocks=5, warmup={"mode": "settled"}, second_look="never")
+    plan = planned(settled, count=workload(n_warmup=40))
+    found = job_minutes(settled, plan, model_bytes=100 << 20, on_gpu=False, earlier=many)
+    fixed = [
+        minutes(*many, spec=spec_of(arm, points=[points[0] | {"probes": 1 + n}], blocks=5, second_look="never")) for n in (6, 10)
+    ]  # one warm-up each
+    assert (found.low, found.high) == (pytest.approx(fixed[0].low), pytest.approx(fixed[1].high))
 
 
 def test_of_many_trials_the_extremes_are_left_out() -> None:
@@ -69,7 +91,7 @@ def test_the_guess_holds_machines_as_they_are(model_bytes: int, on_gpu: bool, to
 
 def test_requests_that_run_at_once_lower_the_least() -> None:
     points = [{"workload": "count", "max_tokens": 100, "probes": 8}]
-    one = spec_of(points=points, engine={"slots": 4})
+    one = spec_of(points=points, engine={"slots": 4}, second_look="never")
     four = one.model_copy(update={"points": [one.points[0].model_copy(update={"concurrency": 4})]})
     plan = planned(one)
     renamed = plan.model_copy(

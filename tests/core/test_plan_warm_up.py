@@ -6,9 +6,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from speccore.cautions import cautions
 from speccore.dealing import arrivals_seed, warmup_shares
 from speccore.errors import SpecError
-from speccore.spec import parse_spec
+from speccore.spec import ExperimentSpec, parse_spec
 
 from tests.core.made import planned, spec_of, workload
 
@@ -90,3 +91,23 @@ def test_arrivals_are_drawn_anew_in_each_block() -> None:
     seeds = {arrivals_seed(seed, point, block) for seed in (1, 2) for point in ("a", "b") for block in (1, 2)}
     assert len(seeds) == 8
     assert arrivals_seed(1, "a", 1) == arrivals_seed(1, "a", 1)
+
+
+def told(spec: ExperimentSpec, n_warmup: int) -> dict[str, str]:
+    """Cautions by field, those of other matters left out."""
+    found = cautions(spec, {"count": workload(n_warmup=n_warmup)})
+    return {c.field: c.message for c in found if c.field.split(".")[-1] in ("most", "concurrency", "warm", "rate_per_s")}
+
+
+def test_what_a_colleague_would_say_of_it() -> None:
+    assert told(spec_of(warmup=SETTLED), 40) == {}
+    assert "at most 7 of the 10 warm-up requests" in told(spec_of(warmup=SETTLED), 7)["warmup.most"]
+    eight = spec_of(points=[{"workload": "count", "concurrency": 8}], engine={"slots": 8}, warmup=SETTLED)
+    assert told(eight, 16) == {}
+    assert "8 at once are warmed up with 6 at once" in told(eight, 12)["points.0.concurrency"]
+    warm = [{"workload": "count", "warm": True}]
+    assert "what a drafter remembers" in told(spec_of(points=warm), 4)["points.0.warm"]
+    assert told(spec_of(points=warm, engine={"prefix_cache": True}), 4) == {}
+    clock = [{"workload": "count", "rate_per_s": 2}]
+    assert "wait for each other" in told(spec_of(points=clock), 4)["points.0.rate_per_s"]
+    assert told(spec_of(points=clock, engine={"slots": 4}), 4) == {}
