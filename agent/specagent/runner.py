@@ -17,6 +17,7 @@ from speccore.protocol import Finished, JobOffer, Running, TrialPlan
 from speccore.workload import Workload
 
 from .blocks import Blocks
+from .chat import check_template
 from .inventory import Host
 from .launch import Stopped, disk_error
 from .looks import Looks, NoLooks
@@ -53,11 +54,10 @@ def prepare(offer: JobOffer, workloads: Mapping[str, Workload], host: Host) -> P
     drafts = {arm: host.model(manifest_hash) for arm, manifest_hash in offer.draft_hashes.items()}
     threads = offer.spec.engine.threads or host.inventory.default_threads()
     job = PreparedJob(offer, workloads, host, host.runtime(offer.runtime_hash), target, drafts, threads)
-    for point in offer.spec.points:
-        if workloads[point.workload].content_hash() != offer.plan.workloads.get(point.workload):
-            raise PlanDiffers(
-                f"workload {point.workload!r} is another one than the plan was made for", remedy="Submit the experiment again."
-            )
+    for name in offer.spec.workload_names:
+        if workloads[name].content_hash() != offer.plan.workloads.get(name):
+            raise PlanDiffers(f"workload {name!r} is another one than the plan was made for", remedy="Submit the experiment again.")
+    check_template(offer.spec, target)
     if offer.commands:
         _check_commands(job)
     return job

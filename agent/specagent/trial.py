@@ -31,6 +31,7 @@ from speccore.errors import (
 from speccore.inventory import ModelInfo
 from speccore.protocol import AttemptReport, JobOffer, ProbePlan, TrialPlan, WarmupPlan
 from speccore.spec import Point
+from speccore.untimed import untimed
 from speccore.workload import Item, Workload
 
 from . import __version__, continuing, evidence, launch, ready, second_look
@@ -226,13 +227,14 @@ class Attempt:
         """What is asked of answers, and not of time: nothing that happens here spoils what was timed."""
         job, state = self._job, self._state
         spec, plan = job.offer.spec, job.offer.plan
-        wanted = second_look.due(spec, plan, self._trial)
+        asked = untimed(spec, plan)[self._trial.id]
         timeout_s, stop = spec.engine.probe_timeout_s, self._stop
-        if wanted:
+        if asked.looks:
             self._enter(second_look.PHASE)
             told = self._telling(second_look.PHASE)
-            state.looks = second_look.look(job.dialect, port, state.probed, wanted, timeout_s=timeout_s, stop=stop, told=told)
-        if spec.sampling_test and (drawn_with := sampling_plan.draws(spec, plan, self._trial)):
+            state.looks = second_look.look(job.dialect, port, state.probed, asked.looks, timeout_s=timeout_s, stop=stop, told=told)
+        if spec.sampling_test and asked.n_continuations:
+            drawn_with = sampling_plan.draws(spec, self._trial, asked.n_continuations)
             self._enter(continuing.PHASE)
             item = sampling_plan.prompt(spec, job.workloads[spec.sampling_test.workload])
             told = self._telling(continuing.PHASE)

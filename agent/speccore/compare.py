@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import early, host_checks, integrity, memory_taken, pace_checks, stats, throughput
+from . import early, host_checks, integrity, memory_taken, occupancy, pace_checks, stats, task_numbers, throughput
 from .advice import answer
 from .answers_of_job import AnswersOfJob, Said
 from .derive import Pooled, cycle_numbers, memory_bill, positions_numbers, side_numbers, speculation_numbers, stream_numbers
@@ -163,6 +163,7 @@ class _Job:
                 point=point.key,
                 temperature=point.sampling.temperature,
                 warm=point.warm,
+                own_history=self.spec.engine.prefix_cache,
                 baseline_attempts=sides[0],
                 arm_attempts=sides[1],
                 blocks=blocks,
@@ -174,6 +175,7 @@ class _Job:
         more = [
             *host_checks.checks(*sides),
             *throughput.checks(point, self.spec.points, *sides),
+            *occupancy.checks(point, *sides),
             *pace_checks.checks(self.spec, point, *sides),
             *said.checks,
         ]
@@ -328,6 +330,8 @@ class _Job:
             recommended=recommended,
             **throughput.steady(side_numbers(draft.blocks, point.key, arm.name, baseline.name), draft.blocks, point),
             **throughput.side_numbers(draft.blocks, point, arm.name, baseline.name),
+            **task_numbers.side_numbers(draft.blocks, point.key, arm.name, baseline.name),
+            task_decode_ratio=task_numbers.decode_ratio(draft.blocks, point.key),
             **speculation_numbers(pooled),
             **positions_numbers(pooled),
             **stream_numbers(pooled, pooled_baseline),
@@ -354,7 +358,8 @@ def _greedy_answers(spec: ExperimentSpec, results: Results) -> dict[str, list[st
         for attempt in results.of_arm(arm.name):
             for probe in attempt.probes:
                 if probe.point in greedy and probe.ok and not probe.warmup and probe.ids_sha256:
-                    answers.setdefault(f"{probe.point} {probe.item}", []).append(probe.ids_sha256)
+                    turn = f" turn {probe.turn}" if probe.turn else ""
+                    answers.setdefault(f"{probe.point} {probe.item}{turn}", []).append(probe.ids_sha256)
     return answers
 
 

@@ -213,4 +213,4 @@ class _Deck:
 
 
 def _start(item: Item) -> bytes:
-    return item.prompt.encode()[:DISTINCT_BYTES]
+    return item.opening.encode()[:DISTINCT_BYTES]

@@ -5,7 +5,7 @@
     SpecWebError
     ├── SpecError            blame "spec": what was asked for can't be done
     │   ├── UnknownModel · NoHostCanRun · ArmNotSupported · FlagNotAllowed
-    │   ├── VocabMismatch · HeadMissing · FlagRefused
+    │   ├── VocabMismatch · HeadMissing · FlagRefused · ThinkingNotPossible
     ├── HostError            blame "host": the machine can't do it now
     │   ├── PortUnavailable · DiskFull · ModelFileMissing · PlanDiffers
     │   ├── HostLost · HostRevoked · AgentKeepsDying · BlockKeepsTearing
@@ -104,6 +104,11 @@ class HeadMissing(SpecError):
 class FlagRefused(SpecError):
     code = "flag_refused"
     remedy = "The engine build doesn't take a flag or its value: correct what the message names, or choose another build."
+
+
+class ThinkingNotPossible(SpecError):
+    code = "thinking_not_possible"
+    remedy = "Leave the point's thinking unset, or take a model whose chat template knows it."
 
 
 class HostError(SpecWebError):

@@ -407,6 +407,17 @@ class ComparisonResult(Peer):
     baseline_loaded_tokens_per_s: Maybe = DEFINED_LATER
     arm_observed_concurrency: Maybe = DEFINED_LATER
     baseline_observed_concurrency: Maybe = DEFINED_LATER
+    arm_task_prefill_s: Maybe = DEFINED_LATER  # of tasks of several turns, at equal work; the four parts make equal_work_s
+    baseline_task_prefill_s: Maybe = DEFINED_LATER
+    arm_task_decode_s: Maybe = DEFINED_LATER
+    baseline_task_decode_s: Maybe = DEFINED_LATER
+    arm_task_tool_wait_s: Maybe = DEFINED_LATER
+    baseline_task_tool_wait_s: Maybe = DEFINED_LATER
+    arm_task_rest_s: Maybe = DEFINED_LATER
+    baseline_task_rest_s: Maybe = DEFINED_LATER
+    arm_task_passed: Maybe = DEFINED_LATER
+    baseline_task_passed: Maybe = DEFINED_LATER
+    task_decode_ratio: Interval | Withheld = DEFINED_LATER  # decoding alone, beside the speed-up of the whole task
     arm_peak_tokens_per_s: Maybe = DEFINED_LATER
     baseline_peak_tokens_per_s: Maybe = DEFINED_LATER
     cycle_ms: Maybe

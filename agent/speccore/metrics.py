@@ -120,6 +120,66 @@ _ALL = (
         "the streams' arrivals",
     ),
     Metric(
+        "task_prefill_s",
+        1,
+        "reading, of a task",
+        "s",
+        "Of a task of several turns: the sum of its turns' times to the first token; mean over matched tasks. With the three below it makes "
+        "the task time.",
+        "{:.2f}",
+        "the streams' arrivals",
+    ),
+    Metric(
+        "task_decode_s",
+        1,
+        "decoding, of a task",
+        "s",
+        "Of a task of several turns: the sum over its turns of (L − n_first) ÷ decode_tokens_per_s; mean over matched tasks. L is each "
+        "turn's own, one number in all arms.",
+        "{:.2f}",
+        "the streams' arrivals and token ids",
+    ),
+    Metric(
+        "task_tool_wait_s",
+        1,
+        "waits for tools, of a task",
+        "s",
+        "Of a task of several turns: what passed while the scripted tools ran, by the client's clock; mean over matched tasks. No drafter "
+        "shortens it.",
+        "{:.2f}",
+        "the client's clock between two turns",
+    ),
+    Metric(
+        "task_rest_s",
+        1,
+        "rest, of a task",
+        "s",
+        "Of a task of several turns: from each turn's last token to the next turn's request, without the wait for tools: the end of the "
+        "answer, the client, a new connection; mean over matched tasks.",
+        "{:.3f}",
+        "the streams' arrivals",
+    ),
+    Metric(
+        "task_decode_ratio",
+        1,
+        "decoding alone",
+        "×",
+        "Of tasks of several turns: how many times as fast as the baseline's the arm's decoding is, over blocks as the speed-up, from "
+        "task_decode_s of matched tasks. The speed-up beside it is the whole task's.",
+        "{:.2f}",
+        "task_decode_s of matched tasks",
+    ),
+    Metric(
+        "task_passed",
+        1,
+        "tasks passed",
+        "%",
+        "Of tasks of several turns: those whose checks all passed in every turn ÷ those with a check.",
+        "{:.0f}",
+        "the answers' texts",
+        scale=100,
+    ),
+    Metric(
         "batch_ratio",
         1,
         "chunks per token",

@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from .measure import equal_work_s
 from .measurement import AttemptMeasurement, Number, ProbeMeasurement, value_of
 from .protocol import JobPlan, TrialPlan
+from .tasks import Split, fixed_lengths, item_of, length_key, requests_by_item, split_of, whole
 from .workload import Workload
 
 
 @dataclass(frozen=True)
 class Matched:
-    """One prompt in one block, valid in both arms. ``left`` is the baseline, or the longer limit of two arms."""
+    """One prompt in one block, valid in both arms. ``left`` is the baseline, or the longer limit of two arms.
+
+    Of a task, ``left`` and ``right`` are the whole tasks, and the splits say where their time went.
+    """
 
     item: str
     left: ProbeMeasurement
@@ -25,6 +29,8 @@ class Matched:
     left_s: float
     right_s: float
     reference_tokens: float
+    left_split: Split | None = None
+    right_split: Split | None = None
 
 
 @dataclass(frozen=True)
@@ -98,16 +104,20 @@ class Results:
 def reference_lengths(
     point: str, items: Iterable[str], baselines: Iterable[AttemptMeasurement], workload: Workload | None
 ) -> dict[str, float]:
-    """L for each prompt, one number in all arms: the item's reference length, else the median baseline length over all blocks."""
-    fixed = {i.id: float(i.reference_tokens) for i in workload.items if i.reference_tokens} if workload else {}
+    """L for each prompt, one number in all arms: the item's reference length, else the median baseline length over all blocks.
+
+    A task has one for each turn, under :func:`speccore.tasks.length_key`.
+    """
+    fixed = fixed_lengths(workload) if workload else {}
     seen: dict[str, list[float]] = {}
     for attempt in baselines:
         for probe in attempt.probes:
             tokens = value_of(probe.completion_tokens)
             if probe.point == point and probe.ok and not probe.warmup and tokens:
-                seen.setdefault(probe.item, []).append(tokens)
-    measured = {item: statistics.median(lengths) for item, lengths in seen.items()}
-    return {item: length for item in items if (length := fixed.get(item, measured.get(item))) is not None}
+                seen.setdefault(length_key(probe.item, probe.turn), []).append(tokens)
+    measured = {key: statistics.median(lengths) for key, lengths in seen.items()}
+    asked = set(items)
+    return {key: length for key, length in (measured | fixed).items() if item_of(key) in asked}
 
 
 def pair_blocks(results: Results, point: str, left: str, right: str, lengths: Mapping[str, float]) -> list[BlockPairs]:
@@ -119,17 +129,23 @@ def pair_blocks(results: Results, point: str, left: str, right: str, lengths: Ma
 def _pair(
     results: Results, point: str, block: int, left: AttemptMeasurement, right: AttemptMeasurement, lengths: Mapping[str, float]
 ) -> BlockPairs:
-    probes = [{p.item: p for p in a.probes if p.point == point and not p.warmup} for a in (left, right)]
+    asked = [requests_by_item(a, point) for a in (left, right)]
+    probes = [{item: whole(requests) for item, requests in side.items()} for side in asked]
     plans = [results.planned_probes(a.trial, point) for a in (left, right)]
     matched: list[Matched] = []
     dropped: dict[str, str] = {}
     for item in sorted(plans[0].keys() | plans[1].keys()):
-        seconds = [_seconds(side.get(item), lengths.get(item)) for side in probes]
+        splits = [_split(side.get(item), lengths) for side in asked]
+        seconds = [
+            s if isinstance(s, str) else s.whole_s if s else _seconds(side.get(item), lengths.get(item)) for s, side in zip(splits, probes)
+        ]
         faults = [f"{a.arm}: {s}" for a, s in zip((left, right), seconds) if isinstance(s, str)]
         if faults:
             dropped[item] = "; ".join(faults)
             continue
-        matched.append(Matched(item, probes[0][item], probes[1][item], float(seconds[0]), float(seconds[1]), lengths[item]))
+        tokens = sum(length for key, length in lengths.items() if item_of(key) == item) if splits[0] else lengths[item]
+        split = [s if isinstance(s, Split) else None for s in splits]
+        matched.append(Matched(item, probes[0][item], probes[1][item], float(seconds[0]), float(seconds[1]), tokens, *split))
     failed = [
         [f"{a.trial}/{probe}" for item, probe in plan.items() if not _is_ok(side.get(item))]
         for a, plan, side in zip((left, right), plans, probes)
@@ -144,6 +160,11 @@ def _pair(
         right_failed=failed[1],
         position_difference=results.position(results.trials[right.trial]) - results.position(results.trials[left.trial]),
     )
+
+
+def _split(requests: Sequence[ProbeMeasurement] | None, lengths: Mapping[str, float]) -> Split | str | None:
+    """Of a task; None for a single request, and where there is none."""
+    return split_of(requests, lengths) if requests and requests[0].turn is not None else None
 
 
 def _is_ok(probe: ProbeMeasurement | None) -> bool:

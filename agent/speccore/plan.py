@@ -44,7 +44,9 @@ def plan_job(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> JobPlan
     ``workloads`` is keyed as the points name them. Raises :class:`SpecError` if a workload is missing or too short, or if
     a point asks for what is not offered yet.
     """
-    if fault := next(chain(_missing(spec, workloads), _not_offered(spec), _too_much(spec)), None):
+    if fault := next(
+        chain(_missing(spec, workloads), _not_alone(spec, workloads), _not_offered(spec), _nothing_drawn(spec), _too_much(spec)), None
+    ):
         raise fault
     arms = [spec.baseline, *(a for a in spec.arms if a.name != spec.baseline.name)]
     arm_orders = balanced_orders(len(arms), spec.blocks, rng(spec.seed, "arms"), anchor=True)
@@ -70,14 +72,14 @@ def plan_job(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> JobPlan
                         probes=probes,
                     )
                 )
-    hashes = {p.workload: workloads[p.workload].content_hash() for p in spec.points}
+    hashes = {name: workloads[name].content_hash() for name in spec.workload_names}
     return JobPlan(seed=spec.seed, trials=trials, workloads=hashes)
 
 
 def plan_faults(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> list[SpecError]:
     """Everything that stands against a plan, each with its field. A workload that isn't there is left to the caller to tell."""
-    faults = [*_not_offered(spec), *_too_much(spec)]
-    if not faults and all(p.workload in workloads for p in spec.points):
+    faults = [*_not_offered(spec), *_nothing_drawn(spec), *_too_much(spec)]
+    if not faults and all(name in workloads for name in spec.workload_names):
         try:
             plan_job(spec, workloads)
         except SpecError as error:
@@ -95,12 +97,18 @@ def _missing(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterato
                 field=f"points.{i}.workload",
                 value=point.workload,
             )
+    if spec.sampling_test and spec.sampling_test.workload not in workloads:
+        yield SpecError(
+            f"sampling test: no workload {spec.sampling_test.workload!r}; known: {known}",
+            remedy="Name one of the known workloads.",
+            field="sampling_test.workload",
+            value=spec.sampling_test.workload,
+        )
 
 
 def _not_offered(spec: ExperimentSpec) -> Iterator[SpecError]:
     asked: list[tuple[str, object, object]] = [
         *((f"points.{i}.{key}", getattr(p, key), usual) for i, p in enumerate(spec.points) for key, usual in _NOT_YET.items()),
-        ("sampling_test", spec.sampling_test, None),
         ("fit", spec.fit, False),
     ]
     for field, value, usual in asked:
@@ -114,6 +122,30 @@ def _not_offered(spec: ExperimentSpec) -> Iterator[SpecError]:
             )
 
 
+def _not_alone(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterator[SpecError]:
+    """Tasks are asked one after another, each once: their time is that of one user who waits for the next turn."""
+    for i, point in enumerate(spec.points):
+        asked = (("concurrency", point.concurrency, 1), ("rate_per_s", point.rate_per_s, None), ("warm", point.warm, False))
+        if wrong := next((a for a in asked if a[1] != a[2]), None) if workloads[point.workload].is_task else None:
+            key, value, only = wrong
+            yield SpecError(
+                f"workload {point.workload!r} holds tasks of several turns, which are asked one at a time; {key} is {value}",
+                remedy=f"Set {key} to {only}, or leave it out." if only is not None else f"Leave {key} out.",
+                field=f"points.{i}.{key}",
+                value=value,
+            )
+
+
+def _nothing_drawn(spec: ExperimentSpec) -> Iterator[SpecError]:
+    if spec.sampling_test and spec.sampling_test.sampling.temperature == 0:
+        yield SpecError(
+            "sampling_test.sampling.temperature 0 takes the likeliest token each time: nothing is drawn that could be tested",
+            remedy="Set it above 0; greedy answers are compared without this test.",
+            field="sampling_test.sampling.temperature",
+            value=0,
+        )
+
+
 def _too_much(spec: ExperimentSpec) -> Iterator[SpecError]:
     n_probes = sum(p.n_requests for p in spec.points)
     starts = {a.name: len(spec.points) if a.mode in STATEFUL_MODES else 1 for a in spec.arms}
@@ -124,6 +156,8 @@ def _too_much(spec: ExperimentSpec) -> Iterator[SpecError]:
     else:
         n_warmup, n_fixed = sum(p.concurrency for p in spec.points if p.concurrency > 1), spec.warmup.requests
     n_requests = spec.blocks * len(spec.arms) * (n_probes + n_ahead + n_warmup) + n_trials * n_fixed
+    if spec.sampling_test:  # the baseline draws its control too
+        n_requests += spec.blocks * (len(spec.arms) + 1) * -(-spec.sampling_test.continuations // spec.blocks)
     for what, n, most in (("starts of the engine", n_trials, MAX_TRIALS), ("requests", n_requests, MAX_REQUESTS)):
         if n > most:
             yield SpecError(

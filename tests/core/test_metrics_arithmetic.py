@@ -14,9 +14,11 @@ from speccore.derive import Pooled, cycle_numbers, positions_numbers, speculatio
 from speccore.measure import equal_work_s, measure_attempt
 from speccore.measurement import ComparisonResult, Counters, Interval, LoadMeasurement, Maybe, ProbeMeasurement, value_of
 from speccore.metrics import METRICS
+from speccore.plan import plan_job
 from speccore.records import StreamRecord
 from speccore.stats import noise_floor
 from speccore.times import probe_times
+from speccore.workload import Item, Turn
 
 from tests.core import made
 from tests.core.recordings import LLAMA, evidence, spec_of
@@ -327,6 +329,76 @@ def test_metric_loaded_tokens_per_s() -> None:
 
 def test_metric_observed_concurrency() -> None:
     assert close(under_load(observed=[1.9, 2.0, 1.95, 1.99]).baseline_observed_concurrency, (1.9 + 2.0 + 1.95 + 1.99) / 4)
+
+
+def of_tasks() -> ComparisonResult:
+    """Three blocks of one task of two turns. Baseline: reading 0.5 + 0.7 s, 40 and 20 tokens at 10 a second; the arm decodes twice
+    as fast and reads as slowly. Between the turns a tool takes 2 s, and 0.1 s pass beside it.
+
+    The first token of each turn comes at its time to the first token, so decoding takes (39 + 19) ÷ 10 = 5.8 s.
+    """
+    turns = [Turn(prompt="first", answer="x"), Turn(prompt="second")]
+    workload = made.workload().model_copy(update={"items": [Item(id="task", turns=turns)]})
+    spec = made.spec_of(blocks=3, points=[{"workload": "count", "probes": 1}])
+    plan = plan_job(spec, {"count": workload})
+    ran = []
+    for trial in plan.trials:
+        rate = 20.0 if trial.arm == "draft-4" else 10.0
+        attempt = made.attempt(trial, spec.arm(trial.arm).mode, lambda t, p: 1.0)
+        (probe,) = attempt.probes
+        passed = {"off": [True, True], "draft-4": [True, False]}[trial.arm]
+        made_of = [(1, 0.5, 40, None, None), (2, 0.7, 20, 2.0, 0.1)]
+        probes = [
+            probe.model_copy(
+                update={
+                    "probe": f"{probe.probe}.{n}",
+                    "turn": n,
+                    "n_turns": 2,
+                    "ttft_any_s": made.number(ttft),
+                    "e2e_s": made.number(ttft + (tokens - 1) / rate),
+                    "decode_tokens_per_s": made.number(rate),
+                    "completion_tokens": made.number(tokens),
+                    "waited_s": waited,
+                    "rest_s": rest,
+                    "check_passed": passed[n - 1],
+                }
+            )
+            for n, ttft, tokens, waited, rest in made_of
+        ]
+        ran.append(attempt.model_copy(update={"probes": probes}))
+    return analyse_job(spec, plan, ran, [], JobFacts(), workloads={"count": workload}).comparisons[0]
+
+
+def test_metric_task_prefill_s() -> None:
+    assert close(of_tasks().arm_task_prefill_s, 0.5 + 0.7)
+
+
+def test_metric_task_decode_s() -> None:
+    assert close(of_tasks().baseline_task_decode_s, (39 + 19) / 10)
+    assert close(of_tasks().arm_task_decode_s, (39 + 19) / 20)
+
+
+def test_metric_task_tool_wait_s() -> None:
+    assert close(of_tasks().arm_task_tool_wait_s, 2.0)
+
+
+def test_metric_task_rest_s() -> None:
+    assert close(of_tasks().baseline_task_rest_s, 0.1)
+
+
+def test_metric_task_decode_ratio() -> None:
+    """Decoding is twice as fast, and the whole task only 9.1 ÷ 6.2 times."""
+    compared = of_tasks()
+    assert isinstance(compared.task_decode_ratio, Interval)
+    assert compared.task_decode_ratio.estimate == pytest.approx(2.0)
+    assert isinstance(compared.speedup, Interval)
+    assert compared.speedup.estimate == pytest.approx((1.2 + 5.8 + 2.0 + 0.1) / (1.2 + 2.9 + 2.0 + 0.1))
+
+
+def test_metric_task_passed() -> None:
+    """A task passes if each of its turns does."""
+    assert close(of_tasks().baseline_task_passed, 1.0)
+    assert close(of_tasks().arm_task_passed, 0.0)
 
 
 def test_metric_p_holm() -> None:

@@ -17,6 +17,7 @@ from speccore.metrics import METRICS
 from speccore.plan import plan_job
 from speccore.protocol import JobPlan
 from speccore.spec import ExperimentSpec
+from speccore.workload import Check, Item, Turn
 
 from tests.core import made
 from tests.core.recordings import evidence as made_evidence
@@ -224,6 +225,10 @@ def no_device_samples(files: Files) -> None:
     files["samples.jsonl"] = "".join(json.dumps(s) + "\n" for s in samples).encode()
 
 
+def no_texts(files: Files) -> None:
+    del files["texts.jsonl"]
+
+
 def no_launch(files: Files) -> None:
     del files["launch.json"]
 
@@ -246,6 +251,12 @@ SOURCES: dict[str, Removal] = {
     "peak_tokens_per_s": uncounted,
     "loaded_tokens_per_s": uncounted,
     "observed_concurrency": no_arrivals,
+    "task_prefill_s": no_arrivals,
+    "task_decode_s": one_arrival,
+    "task_tool_wait_s": no_arrivals,
+    "task_rest_s": no_arrivals,
+    "task_decode_ratio": one_arrival,
+    "task_passed": no_texts,
     "completion_tokens": uncounted,
     "prompt_tokens": no_prompt_count,
     "cache_hit_tokens": no_cache_count,
@@ -339,6 +350,35 @@ def job_together(remove: Removal | None) -> tuple[list[AttemptMeasurement], Comp
     return attempts, analyse_job(spec, plan, attempts, [], JobFacts(), workloads=workloads).comparisons[0]
 
 
+def job_of_tasks(remove: Removal | None) -> tuple[list[AttemptMeasurement], ComparisonResult]:
+    """Three blocks in which a recorded answer is that of both turns of one task."""
+    data = spec_of(**DRAFT).model_dump() | {"blocks": 3}
+    data["points"][0]["probes"] = 1
+    spec = ExperimentSpec.model_validate(data)
+    turns = [Turn(prompt=f"turn {n}", answer="x", check=Check(kind="python")) for n in range(2)]
+    workloads = {"w": WORKLOAD.model_copy(update={"items": [Item(id="task", turns=turns)]})}
+    plan = plan_job(spec, workloads)
+    attempts = []
+    for trial in plan.trials:
+        files = evidence(LV4 if trial.arm == "draft" else "b10434-off", [0], trial.arm)
+        summary = json.loads(files["attempt.json"]) | {"trial": trial.id, "block": trial.block, "attempt_id": trial.id}
+        files["attempt.json"] = json.dumps(summary).encode()
+        slow_down(files, 30)
+        for name in ("records.jsonl", "texts.jsonl"):
+            answer = json.loads(files[name])
+            of_turn = {"item": "task", "point": trial.points[0], "n_turns": 2, "waited_s": 0.0}
+            both = [answer | of_turn | {"probe": f"{trial.probes[0].id}.{n}", "turn": n} for n in (1, 2)]
+            files[name] = "".join(json.dumps(one) + "\n" for one in both).encode()
+        if remove:
+            remove(files)
+        attempts.append(measure_attempt(files, spec, workloads))
+    return attempts, analyse_job(spec, plan, attempts, [], JobFacts(), workloads=workloads).comparisons[0]
+
+
+def job_for(metric: str) -> Callable[[Removal | None], tuple[list[AttemptMeasurement], ComparisonResult]]:
+    return job_together if metric in OF_SEVERAL else job_of_tasks if metric.startswith("task_") else job
+
+
 def slow_down(files: Files, times: int) -> None:
     change_records(files, lambda r: [e.update(at_s=r["sent_at_s"] + times * (e["at_s"] - r["sent_at_s"])) for e in r["events"]] and None)
 
@@ -360,7 +400,7 @@ def test_every_metric_has_its_sources_named_here() -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_metric_without_its_sources_is_withheld(metric: str) -> None:
-    for value in everywhere(metric, *(job_together if metric in OF_SEVERAL else job)(SOURCES[metric])):
+    for value in everywhere(metric, *job_for(metric)(SOURCES[metric])):
         if metric in NONE_IF_UNKNOWN:
             assert value is None
         else:
@@ -370,8 +410,8 @@ def test_a_metric_without_its_sources_is_withheld(metric: str) -> None:
 
 
 def test_with_its_sources_every_metric_is_there() -> None:
-    alone, together = job(None), job_together(None)
+    whole = {make: make(None) for make in (job, job_together, job_of_tasks)}
     for metric in METRICS.keys() - {"noise_floor"}:  # which comes from earlier jobs
-        found = everywhere(metric, *(together if metric in OF_SEVERAL else alone))
+        found = everywhere(metric, *whole[job_for(metric)])
         assert found, metric
         assert any(v is not None and not isinstance(v, Withheld) for v in found), metric

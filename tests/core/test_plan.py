@@ -150,17 +150,6 @@ def test_names_that_are_no_file_names_still_give_distinct_trials() -> None:
 
 
 @pytest.mark.parametrize(
-    ("point", "message"),
-    [
-        ({"workload": "count", "occupied_context": 512}, r"occupied_context 512 is not offered yet, only 0"),
-    ],
-)
-def test_what_is_not_offered_yet_is_refused(point: dict[str, Any], message: str) -> None:
-    with pytest.raises(SpecError, match=message):
-        planned(spec_of(points=[point], engine={"slots": 2}))
-
-
-@pytest.mark.parametrize(
     ("concurrency", "probes", "n"), [(1, 2, 2), (2, 2, 24), (4, 2, 24), (6, 2, 24), (7, 2, 28), (16, 2, 64), (4, 40, 40), (1, 40, 40)]
 )
 def test_several_at_once_need_a_queue_that_lasts(concurrency: int, probes: int, n: int) -> None:
