@@ -150,7 +150,7 @@ def _held_fixed(spec: ExperimentSpec) -> str:
     shown |= dict(spec.engine.extra)
     points = [
         f"  - {p.workload}: temperature {p.sampling.temperature:g}, up to {p.max_tokens} tokens, {p.n_requests} requests in each start"
-        + (f", {p.concurrency} at a time" if p.concurrency > 1 else "")
+        + "".join(f", {words}" for words in p.manner)
         for p in spec.points
     ]
     held = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())

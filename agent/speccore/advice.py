@@ -23,7 +23,7 @@ def answer(point: Point, compared: Sequence[ComparisonResult]) -> dict[str, Any]
     for word in ("keep", "inconclusive", "disable", "shorten", "not engaged", "invalid"):
         if best is None:
             best = max((c for c in arms if c.verdict.word == word), key=_estimate, default=None)
-    where = f"{point.workload} at temperature {point.sampling.temperature:g}"
+    where = ", ".join([f"{point.workload} at temperature {point.sampling.temperature:g}", *point.manner])
     if best is None:
         return {"point": point.key, "word": "invalid", "arm": None, "sentence": f"{where}: no arm with speculation was compared"}
     speedup = best.speedup if isinstance(best.speedup, Interval) else None

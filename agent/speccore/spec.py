@@ -171,6 +171,14 @@ class Point(Person):
         return self.probes if self.one_by_one else max(self.probes, LEAST_TOGETHER_EACH * self.concurrency, LEAST_TOGETHER)
 
     @property
+    def manner(self) -> list[str]:
+        """In words, what is rarely set of how its requests come and go."""
+        words = [f"{self.concurrency} at once"] if self.concurrency > 1 else []
+        words += [f"{self.rate_per_s:g} a second by the clock"] if self.rate_per_s is not None else []
+        words += ["each prompt asked before"] if self.warm else []
+        return words + ([] if self.thinking is None else ["thinking on" if self.thinking else "thinking off"])
+
+    @property
     def key(self) -> str:
         """Identity inside the experiment, e.g. ``count/c1/ctx0/t0``; what is rarely set is added, e.g. ``/r2``, ``/warm``, ``/nothink``."""
         rare = [f"r{self.rate_per_s:g}"] if self.rate_per_s is not None else []

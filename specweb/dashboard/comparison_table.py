@@ -96,8 +96,7 @@ def point_title(point: Point, titles: Mapping[str, str]) -> tuple[str, str]:
     """What the work is called, and what else the point fixes: ``("Free text", "temperature 0.8")``."""
     title = titles.get(point.key, point.workload)
     details = ["greedy" if point.sampling.temperature == 0 else f"temperature {point.sampling.temperature:g}"]
-    if point.concurrency > 1:
-        details.append(f"{point.concurrency} at once")
+    details += point.manner
     if point.occupied_context:
         details.append(f"{point.occupied_context:,} tokens of context occupied")
     return title, " · ".join(details)

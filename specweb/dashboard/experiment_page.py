@@ -31,7 +31,6 @@ def held_fixed(spec: ExperimentSpec, job: Job, alias: str, inventory: HostInvent
         facts.append(
             Fact("runtime", f"{r.engine} {r.version}" + (f" · {r.backend}" if r.backend else ""), formats.short_hash(r.manifest_hash))
         )
-    together = ", and what fills several at once" if any(p.concurrency > 1 for p in spec.points) else ""
     kv = f", KV {e.kv_type_k or 'default'} / {e.kv_type_v or 'default'}" if e.kv_type_k or e.kv_type_v else ""
     facts += [
         Fact("context", f"{e.context:,} tokens per slot{kv}"),
@@ -39,7 +38,7 @@ def held_fixed(spec: ExperimentSpec, job: Job, alias: str, inventory: HostInvent
         Fact("threads", str(e.threads) if e.threads else "the host's default"),
         Fact("prefix cache", "on" if e.prefix_cache else "off"),
         *(Fact(flag, "", " ".join(map(str, v)) if isinstance(v, list) else str(v)) for flag, v in e.extra.items()),
-        Fact("warm-up", f"{spec.warmup.requests} {'request' if spec.warmup.requests == 1 else 'requests'} a trial{together}, not counted"),
+        Fact("warm-up", _warmup(spec)),
         Fact("stop", "EOS or " + " / ".join(sorted({f"{p.max_tokens:,}" for p in spec.points})) + " tokens"),
         Fact("seed", f"{spec.seed}; equal in all arms of a block"),
         Fact("margin", f"{100 * spec.margin:g} %"),
@@ -48,6 +47,17 @@ def held_fixed(spec: ExperimentSpec, job: Job, alias: str, inventory: HostInvent
         system = " ".join(v for k in ("system", "release", "machine") if (v := inventory.os.get(k)))
         facts += [Fact("system", system), Fact("boot", "", inventory.boot_id), Fact("agent", inventory.agent_version)]
     return facts
+
+
+def _warmup(spec: ExperimentSpec) -> str:
+    asked = spec.warmup
+    if asked.mode == "settled":
+        words = f"at each point until the last two windows agree in time per token, at most {asked.most} requests"
+    else:
+        words = f"{asked.requests} {'request' if asked.requests == 1 else 'requests'} a trial"
+    if any(p.concurrency > 1 for p in spec.points):
+        words += ", and what fills several at once"
+    return f"{words}, not counted"
 
 
 @dataclass(frozen=True)

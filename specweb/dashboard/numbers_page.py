@@ -107,7 +107,7 @@ def context(
         "total_time": speedup_cell(c.total_time, "#probes"),
         "total_time_definition": METRICS["total_time"].definition,
         "loo": c.leave_one_prompt_out if isinstance(c.leave_one_prompt_out, Withheld) else formats.ratio_range(*c.leave_one_prompt_out),
-        "metrics": [_metric_line(c, *shown) for shown in _SHOWN if c.concurrency > 1 or shown[0] not in _OF_SEVERAL],
+        "metrics": [_metric_line(c, *shown) for shown in _SHOWN if not spec.point(c.point).one_by_one or shown[0] not in _OF_SEVERAL],
         "tail_heads": tail_heads(c.arm, spec.baseline.name),
         "tails": tail_rows(c.tails),
         "positions": _positions(c),

@@ -161,7 +161,7 @@ def _answer(answer: Mapping[str, Any], points: Mapping[str, Point], modes: Mappi
 
 def _detail(point: Point) -> str:
     parts = ["greedy" if point.temperature == 0 else f"temperature {point.temperature:g}"]
-    parts += [f"{point.concurrency} at once"] if point.concurrency > 1 else []
+    parts += point.parsed.manner
     parts += [f"{point.occupied_context:,} tokens of context"] if point.occupied_context else []
     return ", ".join(parts)
 

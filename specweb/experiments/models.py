@@ -7,7 +7,9 @@ from typing import Any
 from django.db import models
 from speccore.inventory import HostInventory as Inventory
 from speccore.jobstate import FINAL, HELD, JobState
+from speccore.person import STORED
 from speccore.spec import ExperimentSpec, read_stored_spec
+from speccore.spec import Point as PointSpec
 from speccore.workload import Workload as WorkloadContent
 from uuid_utils.compat import uuid7
 
@@ -156,6 +158,10 @@ class Point(models.Model):
     max_tokens = models.PositiveIntegerField()
     probes = models.PositiveIntegerField()
     settings = models.JSONField()
+
+    @property
+    def parsed(self) -> PointSpec:
+        return PointSpec.model_validate(self.settings, context=STORED)
 
     class Meta:
         ordering = ["position"]

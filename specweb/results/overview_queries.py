@@ -31,7 +31,7 @@ def experiments_shown(user: Viewer, start: int, n: int, words: str = "") -> list
     for word in storable(words).split()[:MAX_WORDS]:
         found = found.filter(Q(name__icontains=word) | Q(question__icontains=word))
     jobs = Job.objects.read_by(user).select_related("host", "wanted_host").defer("plan", "commands", "progress")
-    points = Point.objects.select_related("workload").defer("workload__content", "settings")
+    points = Point.objects.select_related("workload").defer("workload__content")
     return list(
         found.prefetch_related(Prefetch("jobs", jobs), Prefetch("points", points), Prefetch("arms", Arm.objects.defer("settings")))[
             start : start + n

@@ -111,3 +111,10 @@ def test_what_a_colleague_would_say_of_it() -> None:
     clock = [{"workload": "count", "rate_per_s": 2}]
     assert "wait for each other" in told(spec_of(points=clock), 4)["points.0.rate_per_s"]
     assert told(spec_of(points=clock, engine={"slots": 4}), 4) == {}
+
+
+def test_what_is_rarely_set_of_a_point_is_said_in_words() -> None:
+    rare = {"workload": "count", "rate_per_s": 2.5, "warm": True, "thinking": False}
+    assert spec_of(points=[rare]).points[0].manner == ["2.5 a second by the clock", "each prompt asked before", "thinking off"]
+    assert spec_of(points=[{"workload": "count", "concurrency": 4}], engine={"slots": 4}).points[0].manner == ["4 at once"]
+    assert spec_of().points[0].manner == []
