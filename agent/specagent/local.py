@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from speccore import budget, compare, engines, plan, preflight, selfrun
+from speccore import budget, compare, engines, plan, preflight, quality, selfrun
 from speccore.canonical import sha256_of
 from speccore.errors import ErrorBody, SpecError, SpecWebError, UnknownModel
 from speccore.inventory import HostInventory, ModelInfo
@@ -301,9 +301,11 @@ def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink
     measured: list[AttemptMeasurement] = []
     failures: list[compare.TrialFailure] = []
     trials = {t.id: t for t in offer.plan.trials}
+    answers: list[quality.TrialAnswers] = []
     for report, folder in counted(offer, sink):
         if report.outcome == "ok":
             measured.append(looks.measurement(report, folder))
+            answers.append(quality.read_answers(evidence.read(folder), offer.spec, trials[report.trial]))
         elif report.error:
             trial = trials[report.trial]
             failures.append(
@@ -326,6 +328,7 @@ def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink
             noise_floor=None, shares_cores=False, hashes_verified=_hashes_hold(sink), n_hashes=n_hashes, decided=dict(looks.decided)
         ),
         workloads=workloads,
+        answers_read=answers,
     )
 
 

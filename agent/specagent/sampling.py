@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +17,12 @@ from speccore.sampling_rule import Answer, RuleResult, sampling_rule, seeds
 from speccore.spec import Sampling
 
 from . import ready
+from .arm_engine import standing
 from .asking import Closed, Target
 from .continuing import continuation_of, request_of
-from .launch import Engine, Stopped
+from .launch import Stopped
 from .load import run_load
-from .trial import PreparedJob, check_loaded, launch_command
+from .trial import PreparedJob
 
 #: Requests between two looks at how far it is.
 _BATCH = 200
@@ -130,21 +130,8 @@ def compare_arms(
 @contextlib.contextmanager
 def running(job: PreparedJob, arm: str, work: Path, stop: threading.Event) -> Iterator[int]:
     """An arm's engine, as a trial would start it; yields its port. Its log is left under ``work``."""
-    name = str(uuid.uuid4())
-    folder = work / name
-    folder.mkdir(parents=True)
-    port = ready.free_port()
-    rendered, environment = launch_command(job, arm, port)
-    records = job.host.engine_records
-    if records:
-        records.mkdir(parents=True, exist_ok=True, mode=0o700)
-    log = folder / "server.log"
-    engine = Engine(rendered.argv, environment, folder, log, record=records / f"{name}.json" if records else None)
-    try:
-        check_loaded(job, ready.wait_ready(engine, job.dialect, port, log, job.offer.spec.engine.start_timeout_s, stop))
-        yield port
-    finally:
-        engine.stop(hurry=stop)
+    with standing(job, arm, work, stop) as there:
+        yield there.port
 
 
 def _judged(baseline: Sample, control: Sample, arms: dict[str, Sample], asked: Asked) -> tuple[RuleResult, dict[str, int]]:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import ModuleType
 
-from speccore.protocol import JobPlan, TrialPlan
 from speccore.records import SecondLook
-from speccore.spec import ExperimentSpec
 
 from .asking import Closed, Exchange, Request, Target
 from .load import run_load
@@ -25,20 +23,11 @@ from .sse import parse_response
 PHASE = "asking again"
 
 
-def due(spec: ExperimentSpec, plan: JobPlan, trial: TrialPlan) -> set[tuple[str, str]]:
-    """(point, item) of what a trial looks at again: of the baseline, greedy, one at a time, and each once in a job."""
-    if spec.second_look == "never" or trial.arm != spec.baseline.name:
-        return set()
-    points = {p.key for p in spec.points if p.sampling.temperature == 0 and p.one_by_one}
-    earlier = {(p.point, p.item) for t in plan.trials if t.arm == trial.arm and t.index < trial.index for p in t.probes}
-    return {(p.point, p.item) for p in trial.probes if p.point in points} - earlier
-
-
 def look(
     dialect: ModuleType,
     port: int,
     probed: Sequence[Probed],
-    wanted: set[tuple[str, str]],
+    wanted: Collection[tuple[str, str]],
     *,
     timeout_s: float,
     stop: threading.Event,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from . import untimed
 from .protocol import JobPlan, TrialPlan
 from .settling import LEAST
 from .spec import BASELINE_MODE, ExperimentSpec
@@ -56,10 +57,11 @@ def job_minutes(spec: ExperimentSpec, plan: JobPlan, *, model_bytes: int, on_gpu
     """
     modes = {a.name: a.mode for a in spec.arms}
     seconds = {mode: _of_mode(mode, model_bytes, on_gpu, earlier) for mode in set(modes.values())}
+    after = untimed.untimed(spec, plan)
     low = high = 0.0
     for trial in plan.trials:
         start, token, rest = seconds[modes[trial.arm]]
-        alone, together = _tokens(spec, trial)
+        alone, together = (timed + more for timed, more in zip(_tokens(spec, trial), untimed.tokens(spec, after[trial.id])))
         clock_s = _clock_s(spec, trial)
         low += start[0] + token[0] * together + rest[0] + clock_s
         high += start[1] + token[1] * alone + rest[1] + clock_s

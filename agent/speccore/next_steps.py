@@ -39,7 +39,6 @@ _AFTER_REASON = {
     "quality": "read the answers that differ before this arm serves anybody, and try another helper or engine build",
     "shorter limit is better": "start it with the shorter limit that is named",
     "too few blocks": "run it again with 5 blocks, the usual number; if trials failed, mend that first",
-    "overloaded": "ask at a rate that both arms can bear, and with enough probes to see that they do",
     "noise-limited": "run it again with more blocks, or on a host with less beside it: other programs and power saving make noise",
     "floor-limited": "measure on a quieter host, or ask for a larger margin",
     "prompts disagree": "look at the times of each prompt, and ask each kind of work as a point of its own",

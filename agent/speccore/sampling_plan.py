@@ -29,18 +29,27 @@ def each_trial(spec: ExperimentSpec, test: SamplingTest) -> int:
     return math.ceil(test.continuations / spec.blocks)
 
 
-def n_of_trial(spec: ExperimentSpec, plan: JobPlan, trial: TrialPlan) -> int:
-    """How many a trial draws: one with a share of them; the baseline twice as many where no second arm of mode off is its control."""
-    if spec.sampling_test is None or any(t.block == trial.block and t.arm == trial.arm and t.index < trial.index for t in plan.trials):
-        return 0  # of an arm with a trial for each point the first draws
+def sizes(spec: ExperimentSpec, plan: JobPlan) -> dict[str, int]:
+    """How many each trial draws. Of an arm with a trial for each point the first one does.
+
+    The baseline draws twice as many where no second arm of mode off is its control.
+    """
+    if spec.sampling_test is None:
+        return {}
     share = each_trial(spec, spec.sampling_test)
-    return 2 * share if trial.arm == spec.baseline.name and not _control(spec) else share
+    found: dict[str, int] = {}
+    seen: set[tuple[int, str]] = set()
+    for trial in plan.trials:
+        if (trial.block, trial.arm) not in seen:
+            seen.add((trial.block, trial.arm))
+            found[trial.id] = 2 * share if trial.arm == spec.baseline.name and not _control(spec) else share
+    return found
 
 
-def draws(spec: ExperimentSpec, plan: JobPlan, trial: TrialPlan) -> list[int]:
+def draws(spec: ExperimentSpec, trial: TrialPlan, n: int) -> list[int]:
     """The seeds of a trial's continuations: disjoint between arms, blocks and the two halves of the baseline."""
     first = _first_seed(spec, trial.arm, trial.block)
-    return [first + i for i in range(n_of_trial(spec, plan, trial))]
+    return [first + i for i in range(n)]
 
 
 def _first_seed(spec: ExperimentSpec, arm: str, block: int) -> int:

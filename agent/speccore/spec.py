@@ -21,6 +21,7 @@ from .person import STORED, is_stored
 from .person import Person as Person
 from .spec_rules import Fault, arm_faults, extra_faults, faults_between, idle_model, whole_faults, yaml_word
 from .spec_words import DEVICE_PATTERN, NAME_PATTERN, PLAIN_PATTERN, TEXT_PATTERN, TYPE_PATTERN, given_in_words, nearest, shown, words_of
+from .sweeps import MAX_ARMS, Swept, swept
 
 SPEC_VERSION = 1
 BETWEEN = "between_fields"  # the type of the errors that rules between fields raise
@@ -238,7 +239,7 @@ class ExperimentSpec(Person):
     target: Target
     runtime: RuntimeSelector = RuntimeSelector()
     engine: EngineSettings = EngineSettings()
-    arms: list[Arm] = Field(min_length=2, max_length=40)
+    arms: list[Arm] = Field(min_length=2, max_length=MAX_ARMS)
     points: list[Point] = Field(min_length=1, max_length=60)
     blocks: int = Field(default=5, ge=1, le=100, description="how often each arm is started")
     sequential: bool = Field(default=False, description="look after blocks 3, 5, 7 and 10: an arm that is decided leaves later ones")
@@ -263,6 +264,11 @@ class ExperimentSpec(Person):
     @property
     def baseline(self) -> Arm:
         return next(a for a in self.arms if a.is_baseline)
+
+    @property
+    def workload_names(self) -> list[str]:
+        """Of all workloads that a job needs, as the experiment names them."""
+        return list(dict.fromkeys([*(p.workload for p in self.points), *([self.sampling_test.workload] if self.sampling_test else [])]))
 
     def arm(self, name: str) -> Arm:
         return next(a for a in self.arms if a.name == name)
@@ -301,6 +307,15 @@ def parse_spec(data: Any) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
     """Checks untrusted data (already decoded from YAML, JSON or a form). Returns the spec, or every problem in words."""
     if not isinstance(data, dict):
         return None, [SpecProblem(field="", message=f"an experiment is a mapping of keys, not {given_in_words(data)}")]
+    found = swept(data)
+    spec, problems = _parsed(found.data)
+    told = [SpecProblem(field=field, message=words) for field, words in found.faults]
+    if told:
+        problems = told + [p for p in problems if not any(p.field.startswith(t.field) for t in told)]
+    return (None if problems else spec), as_written(found, problems)
+
+
+def _parsed(data: dict[Any, Any]) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
     try:
         spec = ExperimentSpec.model_validate(data)
     except ValidationError as error:
@@ -308,6 +323,12 @@ def parse_spec(data: Any) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
     # Said to who asks, and no rule of the model: what was stored before stays readable.
     idle = [SpecProblem(field=f"arms.{i}.{key}", message=words) for i, a in enumerate(spec.arms) for key, words in idle_model(a.__dict__)]
     return (None if idle else spec), idle
+
+
+def as_written(found: Swept, problems: list[SpecProblem]) -> list[SpecProblem]:
+    """The problems beside the arms that a person wrote; what several arms of one sweep share is told once."""
+    placed = [p.model_copy(update={"field": found.field_as_written(p.field)}) for p in problems]
+    return list({(p.field, p.message): p for p in reversed(placed)}.values())[::-1]
 
 
 def _problems(data: dict[Any, Any], error: ValidationError) -> list[SpecProblem]:

@@ -76,6 +76,7 @@ def _lists(hosts: Sequence[Host], inventories: Sequence[HostInventory], work: li
         "flash": [Offer("", "engine’s default"), Offer("on"), Offer("off"), Offer("auto")],
         "warmups": [Offer("fixed", "so many requests"), Offer("settled", "until the speed has settled")],
         "qualities": [Offer("not lost"), Offer("held")],
+        "second_looks": [Offer("once"), Offer("never")],
         "thinkings": [Offer("", "bare text"), Offer("true", "chat template, thinking on"), Offer("false", "chat template, thinking off")],
         "modes": _mode_offers(inventories),
         "workloads": _work_offers(work),

@@ -74,6 +74,14 @@ PLAN = (
     ),
     _number("warmup.most", "Warm-up at most", "Requests of a point until it has settled, at the most.", "10"),
     _number("warmup.requests", "Warm-up requests", "Sent before the first timed request of each start, and not counted.", "1"),
+    Field(
+        "second_look",
+        "Ask again",
+        "Each greedy prompt once more without speculation, untimed, so that near-ties can be told from wrong tokens.",
+        "choice",
+        "once",
+        "second_looks",
+    ),
     _number("seed", "Seed", "Draws the order of arms, the prompts and their seeds.", "1"),
     _number("margin", "Margin", "The smallest gain worth having, as a share: 0.03 is 3 %.", "0.03"),
 )

@@ -11,6 +11,7 @@ from speccore.spec import SpecProblem
 
 from specweb.experiments.services.preview import HostPreview, Preview, TrialLine
 
+from .form_expected import ExpectedShown, expected_shown
 from .form_page import Fault
 
 #: Blocks that are shown at once; the others follow the same rule and can be opened.
@@ -35,6 +36,7 @@ class HostLine:
 class PreviewShown:
     n_trials: int
     n_requests: int
+    n_untimed: int
     blocks: list[BlockLine]
     more_blocks: list[BlockLine]
     n_blocks_left: int  # neither shown nor to be opened
@@ -43,6 +45,7 @@ class PreviewShown:
     warnings: list[Fault]
     minutes: str
     basis: str
+    expected: list[ExpectedShown]
 
 
 def preview_shown(found: Preview, beside: Callable[[Sequence[SpecProblem]], list[Fault]]) -> PreviewShown:
@@ -54,6 +57,7 @@ def preview_shown(found: Preview, beside: Callable[[Sequence[SpecProblem]], list
     return PreviewShown(
         n_trials=found.n_trials,
         n_requests=found.n_requests,
+        n_untimed=found.n_untimed,
         blocks=blocks[:N_BLOCKS_SHOWN],
         more_blocks=blocks[N_BLOCKS_SHOWN:most],
         n_blocks_left=len(blocks[most:]),
@@ -62,6 +66,7 @@ def preview_shown(found: Preview, beside: Callable[[Sequence[SpecProblem]], list
         warnings=beside(found.warnings),
         minutes=minutes_in_words(found.minutes),
         basis=found.minutes.basis if found.minutes else "",
+        expected=expected_shown(hosts, minutes_in_words),
     )
 
 

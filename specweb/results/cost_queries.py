@@ -15,6 +15,8 @@ from .models import Attempt
 
 #: The newest of a team that count; a host's older builds and drivers fade out.
 N_TRIALS = 400
+#: What a trial asks after its timed part is counted by its requests.
+UNTIMED = ("look", "sampling")
 
 
 def trial_costs(team: Team, target: str) -> dict[UUID, list[TrialCost]]:
@@ -39,7 +41,8 @@ def trial_costs(team: Team, target: str) -> dict[UUID, list[TrialCost]]:
         start = row["durations_s"].get("start")
         if not row["asked"] or not row["asked_s"] or not isinstance(start, int | float):
             continue
-        whole = (row["ended_at"] - row["started_at"]).total_seconds()
+        untimed = [s for name in UNTIMED if isinstance(s := row["durations_s"].get(name), int | float)]
+        whole = (row["ended_at"] - row["started_at"]).total_seconds() - sum(untimed)
         rest = max(0.0, whole - start - row["busy_s"])
         costs[row["trial__job__host_id"]].append(TrialCost(row["trial__arm__mode"], start, row["asked_s"] / row["asked"], rest))
     return dict(costs)

@@ -184,7 +184,7 @@ class TestExpected:
 
 def test_costs_are_those_of_the_estimate() -> None:
     """A block: two starts with what stands between, one warm-up of 128 tokens each; a probe: 128 tokens in each arm."""
-    spec = made.spec_of(DRAFT)
+    spec = made.spec_of(DRAFT, second_look="never")
     found = told(spec, earlier(spec), budget_s=4 * 3600)
     best = choice(found.proposal)
     assert best.probes is not None

@@ -279,7 +279,7 @@ class TestPreview:
     def test_stores_nothing(self, ready: World, owner: Program) -> None:
         answer = owner.post("experiments/preview", YAML, "application/yaml")
         assert answer.status_code == 200, answer.content
-        assert {"n_trials", "n_requests", "order", "hosts", "warnings", "minutes"} == set(answer.json())
+        assert {"n_trials", "n_requests", "n_untimed", "order", "hosts", "warnings", "minutes"} == set(answer.json())
         assert not Experiment.objects.exists()
 
     def test_tells_what_would_run_and_where(self, ready: World, owner: Program) -> None:

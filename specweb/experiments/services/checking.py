@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
 from speccore import engines
 from speccore.errors import ArmNotSupported, ErrorBody, FlagNotAllowed, NoHostCanRun, SpecError, UnknownModel
 from speccore.plan import plan_faults
-from speccore.spec import ExperimentSpec, Placement, SpecProblem, parse_spec
+from speccore.spec import ExperimentSpec, Placement, SpecProblem, as_written, parse_spec
 from speccore.spec_words import shown
+from speccore.sweeps import Swept, swept
 from speccore.yamltext import YamlFault, read_document
 
 from specweb.accounts.models import Team
@@ -30,6 +31,11 @@ class Checked:
 
     spec: ExperimentSpec | None
     problems: list[SpecProblem]
+    sweeps: Swept | None = None
+
+    def as_written(self, warnings: list[SpecProblem]) -> list[SpecProblem]:
+        """What was found of the spec, beside the arms that the person wrote."""
+        return as_written(self.sweeps, warnings) if self.sweeps else warnings
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,9 @@ def check(data: Any, team: Team) -> Checked:
     spec, problems = parse_spec(data)
     if spec is None:
         return Checked(None, problems)
-    problems = resolve(spec, team).problems
-    return Checked(None if problems else spec, problems)
+    sweeps = swept(data)
+    problems = as_written(sweeps, resolve(spec, team).problems)
+    return Checked(None if problems else spec, problems, sweeps)
 
 
 def check_yaml(text: bytes, team: Team) -> Checked:
@@ -58,7 +65,7 @@ def check_yaml(text: bytes, team: Team) -> Checked:
         return Checked(None, [SpecProblem(field="", message=f"is neither YAML nor JSON: {fault.words}", line=fault.line)])
     checked = check(document.data, team)
     lined = [p.model_copy(update={"line": document.line_of(p.field)}) for p in checked.problems]
-    return Checked(checked.spec, lined)
+    return replace(checked, problems=lined)
 
 
 def resolve(spec: ExperimentSpec, team: Team) -> Resolved:
@@ -94,21 +101,23 @@ def _of_error(body: ErrorBody, field: str = "") -> SpecProblem:
 
 
 def workloads_of(spec: ExperimentSpec, team: Team) -> tuple[dict[str, Workload], list[SpecProblem]]:
-    """The workload behind each name that the points use: ``name@version``, or the newest of a bare name; a team's own first."""
+    """The workload behind each name that points and sampling test use: ``name@version``, or the newest of a bare name; a team's own first."""
     known = sorted(Workload.objects.of_team(team).defer("content"), key=lambda w: (w.name, -w.version, w.team_id is None))
     names = list(dict.fromkeys([*(w.name for w in known), *map(str, known)]))
     chosen: dict[str, Workload] = {}
     problems = []
-    for i, point in enumerate(spec.points):
-        name, _, version = point.workload.partition("@")
+    wanted = [(f"points.{i}.workload", point.workload) for i, point in enumerate(spec.points)]
+    wanted += [("sampling_test.workload", spec.sampling_test.workload)] if spec.sampling_test else []
+    for field_, asked in wanted:
+        name, _, version = asked.partition("@")
         found = next((w for w in known if w.name == name and version in ("", str(w.version))), None)
         if found is not None:
-            chosen[point.workload] = found
+            chosen[asked] = found
             continue
-        words = f"there is no workload {shown(point.workload)}{_near(point.workload, names) or _there(names)}"
-        problems.append(SpecProblem(field=f"points.{i}.workload", message=words, value=shown(point.workload)))
+        words = f"there is no workload {shown(asked)}{_near(asked, names) or _there(names)}"
+        problems.append(SpecProblem(field=field_, message=words, value=shown(asked)))
     whole = Workload.objects.in_bulk([w.pk for w in chosen.values()])
-    return {wanted: whole[w.pk] for wanted, w in chosen.items()}, problems
+    return {name: whole[w.pk] for name, w in chosen.items()}, problems
 
 
 def _engine_problems(spec: ExperimentSpec, hosts: Sequence[Host]) -> list[SpecProblem]:

@@ -13,6 +13,7 @@ from speccore.spec import ExperimentSpec
 
 from specweb.experiments.models import Experiment, Job, Model, Runtime
 
+from .checking import workloads_of
 from .jobs import move_job
 from .placement import Fit, NoFit, Offer, able, fit, has_labels, hosts_of, labels_in_words
 
@@ -40,9 +41,15 @@ def dispatch_waiting(now: datetime, *, online_within: timedelta, on_queued: Call
 
 
 def plan_of(experiment: Experiment, spec: ExperimentSpec) -> JobPlan:
-    """The plan with the workload versions that the experiment's names were resolved to when it was submitted."""
+    """The plan with the workload versions that the points' names were resolved to when the experiment was submitted.
+
+    That of the sampling test, which gives no numbers to a point, is resolved now; the plan names its content.
+    """
     points = experiment.points.select_related("workload")
-    return plan_job(spec, {p.settings["workload"]: p.workload.parsed for p in points})
+    contents = {p.settings["workload"]: p.workload.parsed for p in points}
+    if spec.sampling_test and spec.sampling_test.workload not in contents:
+        contents |= {name: w.parsed for name, w in workloads_of(spec, experiment.team)[0].items() if name not in contents}
+    return plan_job(spec, contents)
 
 
 def _offers(job: Job, spec: ExperimentSpec, seen_since: datetime) -> list[Offer]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from django.conf import settings
+from speccore import untimed
 from speccore.cautions import Place, caution, cautions
 from speccore.commandline import Command, command_differences
 from speccore.estimate import Minutes, TrialCost, job_minutes
 from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
 from speccore.memory_needs import Need, needs
 from speccore.plan import plan_job
+from speccore.proposals import Earlier, Expected, expected, pilot_for
 from speccore.protocol import JobPlan
 from speccore.spec import ExperimentSpec, Placement, SpecProblem
 
@@ -23,6 +26,9 @@ from specweb.experiments.models import Host
 from .checking import workloads_of
 from .placement import Fit, NoFit, Offer, able, asked_for, fit, hosts_of, labels_in_words, real_commands
 from .silence import Limits, host_state
+
+#: Hosts for which plans are proposed: an experiment on more hosts is looked at for the first of them.
+MOST_PROPOSED = 8
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class HostPreview:
     commands: list[Command]
     minutes: Minutes | None
     memory: list[Need]  # of each arm; none where it doesn't fit
+    expected: Expected | None  # how wide the intervals would be, and plans that serve better; None where no job would go
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,7 @@ class Preview:
 
     n_trials: int
     n_requests: int
+    n_untimed: int  # asked after the timed part: greedy prompts once more, continuations of the sampling test
     order: list[TrialLine]
     hosts: list[HostPreview]
     warnings: list[SpecProblem]
@@ -73,10 +81,13 @@ def preview(
     now: datetime,
     limits: Limits | None = None,
     history: Mapping[UUID, Sequence[TrialCost]] | None = None,
+    pilots: Mapping[UUID, Sequence[Earlier]] | None = None,
+    budget_s: float | None = None,
 ) -> Preview:
     """Of a spec that has passed :func:`checking.check`; three statements, however many hosts there are.
 
-    ``history`` holds what earlier trials of the same target took, by host. ``limits`` are the installation's unless given.
+    ``history`` holds what earlier trials of the same target took, by host, and ``pilots`` what earlier comparisons of it varied
+    by. ``budget_s``: plans are proposed that fill so many seconds. ``limits`` are the installation's unless given.
     Raises :class:`SpecError` if the spec can't be planned.
     """
     limits = limits or Limits.of(settings)
@@ -88,16 +99,23 @@ def preview(
         for h, offered in seen.values()
     ]
     chosen = _chosen(spec.placement, offers)
+    proposed = chosen or {o.host.pk for o in offers if isinstance(o.answer, Fit)}
     hosts = []
     for offer in offers:
         host, offered = seen[offer.host.pk]
         earlier = (history or {}).get(host.pk, ())
-        hosts.append(_host(spec, plan, offer, offered, _state(host, now, limits), host.pk in chosen, earlier, _named(chosen, offers)))
+        shown = _host(spec, plan, offer, offered, _state(host, now, limits), host.pk in chosen, earlier, _named(chosen, offers))
+        if isinstance(offer.answer, Fit) and host.pk in proposed and sum(h.expected is not None for h in hosts) < MOST_PROPOSED:
+            clock = partial(_minutes, spec, offer.answer, offered, earlier)
+            pilot = pilot_for(spec, (pilots or {}).get(host.pk, ()))
+            shown = replace(shown, expected=expected(spec, plan, contents, clock, pilot, budget_s))
+        hosts.append(shown)
     places = [_place(spec, o, seen[o.host.pk][1]) for o in offers if o.host.pk in chosen and isinstance(o.answer, Fit)]
     modes = {a.name: a.mode for a in spec.arms}
     return Preview(
         n_trials=len(plan.trials),
         n_requests=sum(len(t.probes) for t in plan.trials),
+        n_untimed=sum(untimed.n_requests(spec, plan)),
         order=[TrialLine(t.index + 1, t.block, t.position, t.arm, modes[t.arm], t.points) for t in plan.trials],
         hosts=hosts,
         warnings=[*cautions(spec, contents, places), *_placement_warnings(spec, offers, chosen)],
@@ -143,8 +161,7 @@ def _host(
         commands = command_differences(spec, real_commands(spec, offered, answer))
         target = models[answer.target_hash]
         memory = needs(spec, offered, target, {arm: models[sha256] for arm, sha256 in answer.draft_hashes.items()})
-        on_gpu = offered.devices[0].kind == "gpu"
-        minutes = job_minutes(spec, plan, model_bytes=target.size_bytes, on_gpu=on_gpu, earlier=earlier)
+        minutes = _minutes(spec, answer, offered, earlier, plan)
     else:
         refusals = list(dict.fromkeys(f"{r.message}. {r.remedy}" if r.remedy else r.message for r in answer.refusals))
     return HostPreview(
@@ -161,7 +178,14 @@ def _host(
         commands=commands,
         minutes=minutes,
         memory=memory,
+        expected=None,
     )
+
+
+def _minutes(spec: ExperimentSpec, answer: Fit, offered: HostInventory, earlier: Sequence[TrialCost], plan: JobPlan) -> Minutes:
+    target = next(m for m in offered.models if m.manifest_hash == answer.target_hash)
+    on_gpu = offered.devices[0].kind == "gpu"
+    return job_minutes(spec, plan, model_bytes=target.size_bytes, on_gpu=on_gpu, earlier=earlier)
 
 
 def _why_not(placement: Placement, offer: Offer, state: str, chosen: bool, others: str) -> str:

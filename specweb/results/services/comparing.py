@@ -22,6 +22,7 @@ from specweb.experiments.text import storable
 from specweb.results.models import Analysis, Attempt, Comparison, EvidenceFile
 from specweb.results.queries import error_of, unparsed_attempts
 
+from .answers import answers_of
 from .noise_floor import floors_of_job
 from .parsing import workloads_of
 
@@ -132,13 +133,15 @@ def analyse(job: Job) -> JobAnalysis:
         hash_problem="; ".join(damaged),
         decided=job.decided,
     )
+    plan = JobPlan.model_validate(job.plan)
     return analyse_job(
         spec,
-        JobPlan.model_validate(job.plan),
+        plan,
         [a.measurement.parsed for a in measured if a.measurement is not None],
         [_failure(a) for a in attempts if not (a.accepted and a.measurement is not None) and a.outcome != "cancelled"],
         facts,
         workloads=workloads_of(experiment),
+        answers_read=answers_of(measured, spec, plan),
     )
 
 
