@@ -30,8 +30,9 @@ class Scope:
 
 
 def point_class(point: Point) -> str:
-    """Points that load a host alike: equal concurrency and occupied context. Prompts and sampling may differ."""
-    return f"c{point.concurrency}/ctx{point.occupied_context}"
+    """Points that load a host alike: equal concurrency or rate, and occupied context. Prompts and sampling may differ."""
+    clock = "" if point.rate_per_s is None else f"/r{point.rate_per_s:g}"
+    return f"c{point.concurrency}/ctx{point.occupied_context}{clock}"
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _why_not(c: Contrast, scope: Scope, now: datetime) -> str:
     if c.scope.runtime != scope.runtime:
         return "with another engine build"
     if c.scope.point_class != scope.point_class:
-        return "at another concurrency or occupied context"
+        return "at another concurrency, rate or occupied context"
     if c.scope.n_blocks != scope.n_blocks:
         return f"of another number of blocks than {scope.n_blocks}"
     return f"older than {VALID_FOR.days} days" if now - c.at > VALID_FOR else ""

@@ -56,9 +56,9 @@ def _line(s: ShownFloor) -> FloorLine:
 
 def load_in_words(point_class: str) -> str:
     """``one at a time, empty context`` for ``c1/ctx0``; what has no words yet stands as it is."""
-    match = re.fullmatch(r"c(\d+)/ctx(\d+)(.*)", point_class)
+    match = re.fullmatch(r"c(\d+)/ctx(\d+)(?:/r([\d.e+-]+))?(.*)", point_class)
     if match is None:
         return point_class
-    at_once, context, rest = int(match[1]), int(match[2]), match[3]
-    load = "one at a time" if at_once == 1 else f"{at_once} at once"
+    at_once, context, rate, rest = int(match[1]), int(match[2]), match[3], match[4]
+    load = f"{rate} a second by the clock" if rate else "one at a time" if at_once == 1 else f"{at_once} at once"
     return f"{load}, {f'{context:,} tokens of context' if context else 'empty context'}{rest}"

@@ -49,7 +49,7 @@ def test_a_spare_contrast_keeps_the_floor_valid_for_longer() -> None:
         ({"host": "h2"}, "of another host"),
         ({"driver": "580.0"}, "with another driver"),
         ({"runtime": "cd" * 32}, "with another engine build"),
-        ({"point_class": "c4/ctx0"}, "at another concurrency or occupied context"),
+        ({"point_class": "c4/ctx0"}, "at another concurrency, rate or occupied context"),
         ({"n_blocks": 3}, "of another number of blocks than 5"),
     ],
 )
@@ -88,6 +88,7 @@ def test_points_that_load_a_host_alike_are_one_class() -> None:
     alike = [Point(workload="count"), Point(workload="prose", max_tokens=64, probes=9)]
     assert {point_class(p) for p in alike} == {"c1/ctx0"}
     assert point_class(Point.model_construct(workload="count", concurrency=4, occupied_context=512)) == "c4/ctx512"
+    assert point_class(Point.model_construct(workload="count", rate_per_s=2.5)) == "c1/ctx0/r2.5"  # latency under another load
 
 
 def test_a_biased_host_keeps_nothing_that_is_only_its_bias() -> None:
