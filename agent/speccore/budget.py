@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,11 +70,25 @@ def before_start(budget_s: float, low_block_s: float, n_planned: int) -> Decisio
     return Decision(start=not hopeless, why_not=why, useless=hopeless)
 
 
+#: Units as people write them out, for the letter that is read.
+_WRITTEN = {"d": "days?", "h": "hours?|hrs?", "m": "minutes?|mins?", "s": "seconds?|secs?"}
+
+
+def span_of(text: str) -> float:
+    """As :func:`seconds_of`, and only with a unit: in a form nobody knows what a bare 3 is. Raises ValueError."""
+    if text.strip() and text.strip().replace(".", "").isdecimal():
+        raise ValueError(f"{text.strip()[:40]!r} has no unit: write 3 h, 90 min or 1h30m")
+    return seconds_of(text)
+
+
 def seconds_of(text: str) -> float:
-    """``90``, ``90s``, ``15m``, ``1.5h`` or ``1h30m`` in seconds. Raises ValueError."""
+    """``90``, ``90s``, ``15m``, ``90 min``, ``1.5h``, ``3 hours`` or ``1h30m`` in seconds. Raises ValueError."""
     units = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
     total, digits, seen = 0.0, "", ""
-    for letter in text.strip().lower().replace(" ", ""):
+    short = text.strip().lower()
+    for unit, written in _WRITTEN.items():
+        short = re.sub(rf"(?<![a-z])(?:{written})(?![a-z])", unit, short)
+    for letter in short.replace(" ", ""):
         if letter in "0123456789.":
             digits += letter
         elif letter in units and digits and (not seen or units[letter] < units[seen[-1]]):

@@ -9,6 +9,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from rest_framework.request import Request
+from speccore.budget import span_of
 
 from .errors import BadRequest
 
@@ -46,6 +47,14 @@ def whole_number(request: Request, name: str, default: int, least: int, most: in
     if not (given.isascii() and given.isdigit() and len(given) < 19 and least <= int(given) <= most):
         raise BadRequest(f"{name} is {given[:60]!r}", f"Give a whole number from {least:,} to {most:,}.", parameter=name)
     return int(given)
+
+
+def span(request: Request, name: str) -> float | None:
+    """Seconds of a time as people write it."""
+    try:
+        return span_of(given) if (given := text(request, name)) else None
+    except ValueError as error:
+        raise BadRequest(f"{name}: {error}", "Give a time with its unit, such as 3h or 90min.", parameter=name) from None
 
 
 def uuid(request: Request, name: str) -> UUID | None:

@@ -24,8 +24,14 @@ def address(name: str, *args: Any, **query: str) -> str:
 
 
 def values(it: Any) -> Any:
-    """A frozen dataclass as plain JSON values."""
-    return dataclasses.asdict(it)
+    """A frozen dataclass as plain JSON values, and what it holds."""
+    if isinstance(it, Withheld):
+        return {"withheld": it.withheld}
+    if isinstance(it, BaseModel):
+        return it.model_dump(mode="json")
+    if dataclasses.is_dataclass(it):
+        return {f.name: values(getattr(it, f.name)) for f in dataclasses.fields(it)}
+    return [values(v) for v in it] if isinstance(it, list | tuple) else it
 
 
 def person(user: User, memberships: Sequence[Membership]) -> dict[str, Any]:

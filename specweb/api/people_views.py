@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from specweb.experiments.services.silence import Limits, host_state
 from specweb.experiments.services.submission import submit
 from specweb.results import api_queries, page_queries
 from specweb.results.cost_queries import trial_costs
+from specweb.results.pilot_queries import pilots
 
 from . import people_query as query
 from . import people_shapes as shapes
@@ -97,14 +99,17 @@ class PreviewView(PeopleView):
     parser_classes = PARSERS
 
     def post(self, request: Request) -> Response:
-        """What would run, where and for how long. Nothing is stored."""
-        query.only(request, "team")
+        """What would run, where and for how long, and what would serve better. Nothing is stored."""
+        query.only(request, "team", "budget")
+        budget_s = query.span(request, "budget")
         team = submitting_team(request.user, query.text(request, "team"))
         checked = body_of(request).checked(team)
         if checked.spec is None:
             raise SpecInvalid(checked.problems)
-        history = trial_costs(team, checked.spec.target.model)
-        return Response(shapes.values(preview(checked.spec, team, now=timezone.now(), limits=Limits.of(settings), history=history)))
+        target, now, limits = checked.spec.target.model, timezone.now(), Limits.of(settings)
+        history, earlier = trial_costs(team, target), pilots(team, target)
+        found = preview(checked.spec, team, now=now, limits=limits, history=history, pilots=earlier, budget_s=budget_s)
+        return Response(shapes.values(replace(found, warnings=checked.as_written(found.warnings))))
 
 
 class ExperimentView(PeopleView):

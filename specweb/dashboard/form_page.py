@@ -18,7 +18,7 @@ from .form_rows import MOST
 #: The id of the list of faults.
 SUMMARY = "f-faults"
 #: Names of the fields beside the experiment itself.
-META = ("key", "team", "visibility", "view", "yaml", "kept", "before")
+META = ("key", "team", "visibility", "view", "yaml", "kept", "before", "budget")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Sent:
     yaml: str = ""
     kept: str = ""
     before: str = ""
+    budget: str = ""  # the time that one has, as typed: beside the preview, no part of the experiment
 
     @property
     def submission_key(self) -> uuid.UUID | None:

@@ -15,8 +15,9 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
+from speccore.budget import span_of
 from speccore.errors import SpecError
-from speccore.spec import ExperimentSpec, SpecProblem
+from speccore.spec import SpecProblem
 
 from specweb.accounts.models import Team
 from specweb.accounts.services import teams_submitted
@@ -26,12 +27,14 @@ from specweb.experiments.services.checking import Checked, check, check_yaml
 from specweb.experiments.services.preview import preview
 from specweb.experiments.services.submission import submit
 from specweb.results.cost_queries import trial_costs
+from specweb.results.pilot_queries import pilots
 
 from . import form_choices, form_rows, form_yaml
 from .form_data import data_of, typed_of, words_of
 from .form_page import SUMMARY, Fault, Reply, Sent, faults_of, form_of, own_faults, read_sent
 from .form_preview import preview_shown
 from .form_session import ended, log_in_and_go_on, not_allowed
+from .form_take import is_take, take
 from .limits import limits
 
 N_RECENT = 12
@@ -57,7 +60,7 @@ def experiment_new(request: HttpRequest) -> HttpResponse:
     action = request.POST.get("do", "")
     if action == "submit":
         return _submit(request, teams, team, sent)
-    return _page(request, teams, team, _act(request, team, sent, action), with_preview=action == "preview")
+    return _page(request, teams, team, _act(request, team, sent, action), with_preview=action == "preview" or is_take(action))
 
 
 @require_POST
@@ -134,24 +137,34 @@ def _page(
     return render(request, "dashboard/experiment_new.html", context)
 
 
-def _checked(team: Team, sent: Sent) -> tuple[ExperimentSpec | None, list[Fault]]:
+def _checked(team: Team, sent: Sent) -> tuple[Checked, list[Fault]]:
     """The experiment of the view that is open, or all that is wrong with it."""
     own = own_faults(sent) if sent.view == "form" else []
     checked: Checked = check_yaml(sent.yaml.encode("utf-8", "replace"), team) if sent.view == "yaml" else check(data_of(sent.typed), team)
     faults = faults_of(checked.problems, sent)
-    return (None if own else checked.spec), own + faults
+    return (replace(checked, spec=None) if own else checked), own + faults
 
 
 def _preview_context(team: Team, sent: Sent) -> dict[str, Any]:
-    spec, faults = _checked(team, sent)
+    checked, faults = _checked(team, sent)
+    spec = checked.spec
     if spec is None:
         return {"preview_faults": faults}
-    history = trial_costs(team, spec.target.model)
+    history, earlier = trial_costs(team, spec.target.model), pilots(team, spec.target.model)
+    budget_s, budget_fault = _budget(sent)
     try:
-        found = preview(spec, team, now=timezone.now(), limits=limits(), history=history)
+        found = preview(spec, team, now=timezone.now(), limits=limits(), history=history, pilots=earlier, budget_s=budget_s)
     except SpecError as error:  # what it names went away after the check
         return {"preview_faults": _faults_of_error(error, sent)}
-    return {"preview": preview_shown(found, lambda problems: faults_of(problems, sent))}
+    return {"preview": preview_shown(found, lambda problems: faults_of(checked.as_written(problems), sent)), "budget_fault": budget_fault}
+
+
+def _budget(sent: Sent) -> tuple[float | None, str]:
+    """The seconds that somebody has, and what is wrong with how they said so."""
+    try:
+        return (span_of(sent.budget) if sent.budget.strip() else None), ""
+    except ValueError as error:
+        return None, str(error)
 
 
 def _faults_of_error(error: SpecError, sent: Sent) -> list[Fault]:
@@ -160,7 +173,8 @@ def _faults_of_error(error: SpecError, sent: Sent) -> list[Fault]:
 
 
 def _submit(request: HttpRequest, teams: Sequence[Team], team: Team, sent: Sent) -> HttpResponse:
-    spec, faults = _checked(team, sent)
+    checked, faults = _checked(team, sent)
+    spec = checked.spec
     if spec is None:
         return _page(request, teams, team, Reply(sent, faults, SUMMARY))
     # One form, sent twice, is one experiment; changed in between, it is another one.
@@ -178,6 +192,8 @@ def _submit(request: HttpRequest, teams: Sequence[Team], team: Team, sent: Sent)
 
 
 def _act(request: HttpRequest, team: Team, sent: Sent, action: str) -> Reply:
+    if (taken := take(sent, action)) is not None:
+        return taken
     if (done := form_rows.act(sent.typed, action)) is not None:
         faults = [Fault(name := done.focus.removeprefix("f-"), done.fault, words_of(name))] if done.fault else []
         return Reply(replace(sent, typed=done.typed), faults, done.focus)

@@ -85,7 +85,7 @@ def test_times_as_people_write_them(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "h", "3x", "3h2", "m3", "1h1h", "1m1h", "-3m", "0", "0s", "1e3", "inf", "nan", "1..5s", "3 hours", "٣m"]
+    "text", ["", "h", "3x", "3h2", "m3", "1h1h", "1m1h", "-3m", "0", "0s", "1e3", "inf", "nan", "1..5s", "3 fortnights", "3 hoursh", "٣m"]
 )
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError):
