@@ -1,0 +1,92 @@
+"""``fit`` on the real engine: what loads up to the model's own end, what memory refuses, and what is not even tried."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from tests.agent.commands import SMALL, call, command
+
+
+def with_context(source: Path, path: Path, tokens: int) -> None:
+    """A copy of a GGUF file that says it was trained for so many tokens."""
+    data = bytearray(source.read_bytes())
+    at = data.index(b"llama.context_length") + len(b"llama.context_length")
+    assert struct.unpack_from("<I", data, at) == (4,)  # an unsigned number of 32 bits
+    struct.pack_into("<I", data, at + 4, tokens)
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def place(tmp_path: Path, demo_models: Path, llama_server: Path) -> Path:
+    """A folder with a configuration, an experiment and the demo's models, made to look as if they were trained for 250,112 tokens."""
+    for name in ("target", "draft"):
+        with_context(demo_models / f"{name}.gguf", tmp_path / f"{name}.gguf", 250_112)
+    models = [{"alias": name, "path": str(tmp_path / f"{name}.gguf")} for name in ("target", "draft")]
+    config = {"state_dir": str(tmp_path / "state"), "runtimes": [{"path": str(llama_server)}], "models": models, "threads": 1}
+    (tmp_path / "agent.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "e.yaml").write_text(yaml.safe_dump(SMALL))
+    return tmp_path
+
+
+def told(place: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((place / "fit.json").read_text())
+    assert (data["kind"], data["version"]) == ("specweb-fit", 1)
+    return {a["arm"]: a for a in data["fit"]["arms"]} | {"largest": data["largest"]}
+
+
+def test_memory_refuses_the_helper_what_the_target_alone_gets(place: Path) -> None:
+    args = ("fit", place / "e.yaml", "--config", place / "agent.yaml", "--starts", 4, "--reserve", 0, "--json", place / "fit.json")
+    # the real engine under a real limit of its address space: 1.2 GiB of buffers go in, 1.6 don't
+    limited = "ulimit -v 2050000; exec " + " ".join(command(*args))
+    ran = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=120, env=os.environ.copy())
+    assert ran.returncode == 0, ran.stderr
+    found = told(place)
+    assert found["largest"]["off"] == 250_112
+    assert "off: loads up to the model's own 250,112 tokens per slot: nothing here limits it [1 start]" in ran.stdout
+    draft = found["draft-3"]
+    refused = [t for t in draft["tries"] if not t["loads"]]
+    assert refused[0]["context"] == 250_112
+    assert refused[0]["why"].startswith("out of memory: llama-server did not start")
+    assert 0 < found["largest"]["draft-3"] < 250_112
+    assert re.search(r"^250,112 tokens per slot without, [\d,]+ with draft-3$", ran.stdout, re.MULTILINE)
+    loaded = next(t for t in draft["tries"] if t["loads"])
+    assert loaded["memory_mib"]["draft KV CPU"] > 0
+    assert len(draft["tries"]) <= 4
+    assert not list((place / "state" / "engines").glob("*"))
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(place / "target.gguf") in (p.info["cmdline"] or [])]
+
+
+def test_what_would_leave_too_little_is_not_started(place: Path) -> None:
+    reserve = psutil.virtual_memory().total // 2**20
+    ran = call("fit", place / "e.yaml", "--config", place / "agent.yaml", "--reserve", reserve, "--json", place / "fit.json")
+    assert ran.returncode == 0, ran.stderr
+    found = told(place)
+    assert found["largest"] == {"off": None, "draft-3": None}
+    assert not any(t["started"] for arm in ("off", "draft-3") for t in found[arm]["tries"])
+    assert re.search(
+        r"off: loads not even 256 tokens per slot \(.* would be left free, by the estimate; .* must stay\) \[0 starts", ran.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--arm", "draft-9"), "the experiment has no such arm (did you mean 'draft-3'?)"),
+        (("--starts", "0"), "--starts 0: it is 1 to 40"),
+        (("--json", "/nowhere/f.json"), "there is no such folder"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told_before_anything_starts(place: Path, args: tuple[str, str], said: str) -> None:
+    ran = call("fit", place / "e.yaml", "--config", place / "agent.yaml", *args)
+    assert ran.returncode == 2
+    assert said in ran.stderr
