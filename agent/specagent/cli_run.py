@@ -155,7 +155,7 @@ def _guess(spec: ExperimentSpec, host: Host, planned: JobPlan) -> tuple[float, f
     if model is None:
         return None
     on_gpu = any(d.kind == "gpu" for d in host.inventory.devices)
-    minutes = job_minutes(spec, planned, model_bytes=model.size_bytes, on_gpu=on_gpu)
+    minutes = job_minutes(spec, planned, model_bytes=model.size_bytes, on_gpu=on_gpu, workloads=builtin())
     return 60 * minutes.low / spec.blocks, 60 * minutes.high / spec.blocks, minutes.basis
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from . import memory_needs, preflight
+from . import memory_needs, occupancy, preflight
 from .dealing import warmup_shares
 from .integrity import FEW_PROMPTS
 from .inventory import HostInventory, ModelInfo, RuntimeInfo
@@ -43,6 +43,7 @@ def cautions(spec: ExperimentSpec, workloads: Mapping[str, Workload], places: It
         *_of_paces(spec, workloads),
         *_of_arms(spec),
         *_of_engine(spec),
+        *(caution(field, words) for field, words in occupancy.cautions(spec)),
     ]
     for place in places:
         found += _of_place(spec, place)
@@ -146,6 +147,7 @@ def _of_place(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
             yield caution(field, words)
             break
     yield from _of_memory(spec, place)
+    yield from _of_template(spec, place)
     for i, arm in enumerate(spec.arms):
         if arm.mode == "mtp" and not arm.draft_model and place.target.n_layers is not None and not place.target.has_mtp:
             words = f"{place.target.alias} on {place.name} has no head for mtp: take a model file that has one, or another mode"
@@ -153,6 +155,15 @@ def _of_place(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
         draft = place.drafts.get(arm.name)
         if draft and (words := preflight.warning(place.target, draft, arm.mode, place.runtime)):
             yield caution(f"arms.{i}.draft_model", f"{words} (on {place.name})")
+
+
+def _of_template(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
+    for i, point in enumerate(spec.points):
+        if point.thinking is not None and not place.target.chat_template_hash:
+            words = (
+                f"{place.target.alias} on {place.name} has no chat template: the host will refuse the job, unless engine.extra gives one"
+            )
+            yield caution(f"points.{i}.thinking", words)
 
 
 def _of_memory(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:

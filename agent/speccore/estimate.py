@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from . import untimed
+from . import reading, untimed
 from .protocol import JobPlan, TrialPlan
 from .settling import LEAST
 from .spec import BASELINE_MODE, ExperimentSpec
+from .workload import Workload
 
 #: From so many earlier trials on, their extremes are left out; with fewer, the range is made wider than they were.
 ENOUGH = 8
@@ -50,22 +51,35 @@ class Minutes:
     basis: str  # in words: what the range rests on
 
 
-def job_minutes(spec: ExperimentSpec, plan: JobPlan, *, model_bytes: int, on_gpu: bool, earlier: Sequence[TrialCost] = ()) -> Minutes:
+def job_minutes(
+    spec: ExperimentSpec,
+    plan: JobPlan,
+    *,
+    model_bytes: int,
+    on_gpu: bool,
+    earlier: Sequence[TrialCost] = (),
+    workloads: Mapping[str, Workload] | None = None,
+) -> Minutes:
     """All trials of a plan one after another, none of them repeated. ``model_bytes`` is the size of the target's file.
 
-    ``earlier`` are trials of the same target on the same host.
+    ``earlier`` are trials of the same target on the same host. ``workloads``, keyed as the points name them, tell how many
+    turns tasks have.
     """
     modes = {a.name: a.mode for a in spec.arms}
     seconds = {mode: _of_mode(mode, model_bytes, on_gpu, earlier) for mode in set(modes.values())}
     after = untimed.untimed(spec, plan)
-    low = high = 0.0
+    low = high = read = 0.0
     for trial in plan.trials:
         start, token, rest = seconds[modes[trial.arm]]
         alone, together = (timed + more for timed, more in zip(_tokens(spec, trial), untimed.tokens(spec, after[trial.id])))
-        clock_s = _clock_s(spec, trial)
-        low += start[0] + token[0] * together + rest[0] + clock_s
-        high += start[1] + token[1] * alone + rest[1] + clock_s
-    return Minutes(low / 60, high / 60, _basis(set(modes.values()), model_bytes, on_gpu, earlier))
+        extra = reading.extra(spec, trial, workloads or {})
+        least, most = (extra.answered + share * extra.read for share in reading.SHARE)
+        read += extra.read
+        clock_s = _clock_s(spec, trial) + extra.wait_s
+        low += start[0] + token[0] * (together + least) + rest[0] + clock_s
+        high += start[1] + token[1] * (alone + most) + rest[1] + clock_s
+    basis = _basis(set(modes.values()), model_bytes, on_gpu, earlier)
+    return Minutes(low / 60, high / 60, "; ".join(filter(None, (basis, reading.in_words(read)))))
 
 
 def _tokens(spec: ExperimentSpec, trial: TrialPlan) -> tuple[float, float]:

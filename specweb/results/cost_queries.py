@@ -15,6 +15,8 @@ from .models import Attempt
 
 #: The newest of a team that count; a host's older builds and drivers fade out.
 N_TRIALS = 400
+#: Tokens of context that are read in the time of answering one, about: see speccore.reading.SHARE for how far that varies.
+READ_FOR_ONE = 20
 #: What a trial asks after its timed part is counted by its requests.
 UNTIMED = ("look", "sampling")
 
@@ -32,7 +34,8 @@ def trial_costs(team: Team, target: str) -> dict[UUID, list[TrialCost]]:
             asked_s=Sum("measurement__probes__e2e_s"),
             # requests that ran together share their time
             busy_s=Sum(F("measurement__probes__e2e_s") / F("measurement__probes__point__concurrency")),
-            asked=Sum("measurement__probes__point__max_tokens"),
+            # context that had to be read counts as so many tokens of an answer
+            asked=Sum(F("measurement__probes__point__max_tokens") + F("measurement__probes__point__occupied_context") / READ_FOR_ONE),
         )
         .order_by("-received_at")[:N_TRIALS]
     )

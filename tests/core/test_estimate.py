@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from speccore.estimate import Minutes, TrialCost, job_minutes
 from speccore.spec import ExperimentSpec
+from speccore.workload import Item, Turn
 
 from tests.core.made import planned, spec_of, workload
 
@@ -111,3 +112,27 @@ def test_requests_that_run_at_once_lower_the_least() -> None:
     together = job_minutes(four, renamed, model_bytes=1 << 30, on_gpu=True, earlier=[OFF])
     assert together.low < alone.low
     assert together.high == alone.high
+
+
+def test_a_full_context_has_to_be_read_first() -> None:
+    points = [{"workload": "count", "max_tokens": 100, "occupied_context": n} for n in (0, 20_000)]
+    bare, full = (minutes(*[OFF, NGRAM] * 10, spec=spec_of(points=[p], blocks=5, engine={"context": 32768})) for p in points)
+    assert "reading context (600,000 tokens in all) is taken as 0.4% to 25%" in full.basis  # 2 arms, 5 blocks, 3 requests
+    assert "reading" not in bare.basis
+    assert full.low > bare.low
+    assert full.high > 10 * bare.high
+
+
+def test_a_task_takes_its_turns_and_its_tools() -> None:
+    turn = Turn(prompt="x" * 400, answer="y" * 400, tool_wait_s=30)
+    tasks = workload().model_copy(
+        update={"items": [Item(id=f"t{i}", turns=[turn, turn.model_copy(update={"tool_wait_s": 0})]) for i in range(1)]}
+    )
+    spec = spec_of(points=[{"workload": "count", "max_tokens": 100, "probes": 1}], blocks=4)
+    plan = planned(spec, count=tasks)
+    known, unknown = (
+        job_minutes(spec, plan, model_bytes=1 << 20, on_gpu=False, earlier=[OFF, NGRAM] * 10, workloads=w) for w in ({"count": tasks}, None)
+    )
+    waits = 2 * 4 * 30 / 60
+    assert known.low - unknown.low > waits
+    assert known.low - unknown.low == pytest.approx(waits + 8 * (100 + 0.004 * 400) * 0.02 / 60, rel=0.2)

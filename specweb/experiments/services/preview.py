@@ -19,6 +19,7 @@ from speccore.plan import plan_job
 from speccore.proposals import Earlier, Expected, expected, pilot_for
 from speccore.protocol import JobPlan
 from speccore.spec import ExperimentSpec, Placement, SpecProblem
+from speccore.workload import Workload
 
 from specweb.accounts.models import Team
 from specweb.experiments.models import Host
@@ -104,9 +105,9 @@ def preview(
     for offer in offers:
         host, offered = seen[offer.host.pk]
         earlier = (history or {}).get(host.pk, ())
-        shown = _host(spec, plan, offer, offered, _state(host, now, limits), host.pk in chosen, earlier, _named(chosen, offers))
+        shown = _host(spec, plan, offer, offered, _state(host, now, limits), host.pk in chosen, earlier, _named(chosen, offers), contents)
         if isinstance(offer.answer, Fit) and host.pk in proposed and sum(h.expected is not None for h in hosts) < MOST_PROPOSED:
-            clock = partial(_minutes, spec, offer.answer, offered, earlier)
+            clock = partial(_minutes, spec, offer.answer, offered, earlier, contents)
             pilot = pilot_for(spec, (pilots or {}).get(host.pk, ()))
             shown = replace(shown, expected=expected(spec, plan, contents, clock, pilot, budget_s))
         hosts.append(shown)
@@ -149,6 +150,7 @@ def _host(
     chosen: bool,
     earlier: Sequence[TrialCost],
     others: str,
+    workloads: Mapping[str, Workload],
 ) -> HostPreview:
     host, answer = offer.host, offer.answer
     assert host.inventory is not None
@@ -161,7 +163,7 @@ def _host(
         commands = command_differences(spec, real_commands(spec, offered, answer))
         target = models[answer.target_hash]
         memory = needs(spec, offered, target, {arm: models[sha256] for arm, sha256 in answer.draft_hashes.items()})
-        minutes = _minutes(spec, answer, offered, earlier, plan)
+        minutes = _minutes(spec, answer, offered, earlier, workloads, plan)
     else:
         refusals = list(dict.fromkeys(f"{r.message}. {r.remedy}" if r.remedy else r.message for r in answer.refusals))
     return HostPreview(
@@ -182,10 +184,17 @@ def _host(
     )
 
 
-def _minutes(spec: ExperimentSpec, answer: Fit, offered: HostInventory, earlier: Sequence[TrialCost], plan: JobPlan) -> Minutes:
+def _minutes(
+    spec: ExperimentSpec,
+    answer: Fit,
+    offered: HostInventory,
+    earlier: Sequence[TrialCost],
+    workloads: Mapping[str, Workload],
+    plan: JobPlan,
+) -> Minutes:
     target = next(m for m in offered.models if m.manifest_hash == answer.target_hash)
     on_gpu = offered.devices[0].kind == "gpu"
-    return job_minutes(spec, plan, model_bytes=target.size_bytes, on_gpu=on_gpu, earlier=earlier)
+    return job_minutes(spec, plan, model_bytes=target.size_bytes, on_gpu=on_gpu, earlier=earlier, workloads=workloads)
 
 
 def _why_not(placement: Placement, offer: Offer, state: str, chosen: bool, others: str) -> str:

@@ -1,0 +1,56 @@
+"""What a trial's requests cost beside one answer each: context to read, further turns of tasks, waits for tools. For estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .contexts import BYTES_PER_TOKEN
+from .protocol import TrialPlan
+from .spec import ExperimentSpec, Point
+from .tasks import messages_before
+from .workload import Item, Workload
+
+#: Time of reading a token of context as a share of answering one: least on a card with power to spare, most on a small processor.
+SHARE = (0.004, 0.25)
+
+
+@dataclass(frozen=True)
+class Extra:
+    """``read`` and ``answered`` in tokens."""
+
+    read: float = 0.0
+    answered: float = 0.0
+    wait_s: float = 0.0
+
+    def plus(self, other: Extra) -> Extra:
+        return Extra(self.read + other.read, self.answered + other.answered, self.wait_s + other.wait_s)
+
+
+def extra(spec: ExperimentSpec, trial: TrialPlan, workloads: Mapping[str, Workload]) -> Extra:
+    """Of all requests of a trial. A workload that isn't there counts as one of single prompts; those are short and not counted."""
+    points = {p.key: p for p in spec.points}
+    asked = [(w.point, w.item, not w.ahead) for w in trial.warmup] + [(p.point, p.item, False) for p in trial.probes]
+    total = Extra()
+    for key, item, reserved in asked:
+        point = points[key]
+        total = total.plus(Extra(read=point.occupied_context))
+        if workload := workloads.get(point.workload):
+            found = next((i for i in (workload.warmup if reserved else workload.items) if i.id == item), None)
+            total = total.plus(_of_task(point, found) if found and found.turns else Extra())
+    return total
+
+
+def _of_task(point: Point, item: Item) -> Extra:
+    """Each turn reads its whole history, as with the prefix cache off; where it is on, less."""
+    texts = ["".join(text for _, text in messages_before(item.turns, n)) for n in range(1, len(item.turns) + 1)]
+    answered = sum(turn.max_tokens or point.max_tokens for turn in item.turns) - point.max_tokens
+    filled = point.occupied_context * (len(item.turns) - 1)
+    return Extra(sum(map(len, texts)) / BYTES_PER_TOKEN + filled, answered, sum(turn.tool_wait_s for turn in item.turns))
+
+
+def in_words(read: float) -> str:
+    """What an estimate takes for granted; empty if it need not read."""
+    if not read:
+        return ""
+    return f"reading context ({read:,.0f} tokens in all) is taken as {SHARE[0]:.1%} to {SHARE[1]:.0%} of the time of answering as many"
