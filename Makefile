@@ -8,7 +8,7 @@ TESTS ?= tests
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo test check format bench bench-probe bench-coverage bench-aa chaos up environment python
+.PHONY: demo test check format bench bench-probe bench-coverage bench-aa bench-sequential chaos up environment python
 
 # Without an interpreter nothing else can say what is missing.
 python:
@@ -54,6 +54,10 @@ bench-coverage: environment
 # OUT= N= CONDITION=quiet|bursty : the baseline against itself on a real llama-server; best on a machine with nothing else to do.
 bench-aa: environment
 	$(IN_VENV) -m bench.aa $(if $(N),--n $(N)) $(if $(CONDITION),--condition $(CONDITION)) $(if $(OUT),--out "$(OUT)")
+
+# OUT= N= REAL= : what early looks save, simulated; REAL=2 also two experiments on the demo's models.
+bench-sequential: environment
+	OMP_NUM_THREADS=1 $(IN_VENV) -m bench.time_to_decide $(if $(N),--n $(N)) $(if $(REAL),--real $(REAL)) $(if $(OUT),--out "$(OUT)")
 
 # RUNS= SEED= OUT= : random faults on the small models; the result as JSON.
 chaos: environment

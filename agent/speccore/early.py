@@ -123,11 +123,13 @@ def look_so_far(
 
 
 def whole_until(spec: ExperimentSpec, plan: JobPlan, outcomes: Sequence[TrialOutcome], decided: Mapping[str, int]) -> int:
-    """The last block such that no trial up to it is still to run."""
+    """The last block that was begun such that no trial up to it is still to run."""
     if give_up(spec, plan, outcomes).job is not None:
         return 0
+    ran = {o.trial for o in outcomes}
+    begun = max((t.block for t in plan.trials if t.id in ran), default=0)
     left = next_trials(spec, plan, outcomes, decided)
-    return left[0][0].block - 1 if left else max(t.block for t in plan.trials)
+    return min(begun, left[0][0].block - 1) if left else begun
 
 
 def is_due(spec: ExperimentSpec, plan: JobPlan, outcomes: Sequence[TrialOutcome], decided: Mapping[str, int], block: int) -> bool:
@@ -214,7 +216,7 @@ def in_words(taken: LookTaken) -> str:
     if taken.n_blocks < taken.n_planned:
         return (
             f"decided early, at {where} after {taken.n_blocks} of {taken.n_planned} blocks ({level} interval); "
-            "what is decided early is overstated a little"
+            "what is decided early is overstated on average, little where the interval is narrow"
         )
     return f"decided at the last of {taken.n_looks} looks ({level} interval)"
 
