@@ -192,15 +192,22 @@ class Point(Person):
 class Warmup(Person):
     """Requests before the first probe, kept and never counted.
 
-    ``fixed`` sends ``requests`` of them in all; ``settled`` sends them at each point until the last two windows of 3 agree
-    within 5 % in time per token, ``most`` at the most.
+    ``settled`` sends them at each point until the last two windows of 3 agree within 5 % in time per token, ``most`` at the
+    most; ``fixed`` sends ``requests`` of them in all, and is meant where a number of them is all that is said.
     """
 
-    mode: Literal["fixed", "settled"] = "fixed"
+    mode: Literal["fixed", "settled"] = "settled"
     requests: int = Field(default=1, ge=1, le=100)
     most: int = Field(
         default=10, ge=6, le=100, description="warm-up requests of a point at the most, where they go on until it has settled"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_number_is_fixed(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "requests" in data and not {"mode", "most"} & data.keys():
+            return {**data, "mode": "fixed"}
+        return data
 
 
 class Requirements(Person):

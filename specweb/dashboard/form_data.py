@@ -25,7 +25,7 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Typed:
-    """The text of each field by its name. A tick is ``on`` or nothing. A row of ``arms`` may also hold ``sweep``, a list of limits."""
+    """The text of each field by its name. A tick is ``on`` or nothing. A row of ``arms`` may also hold ``sweep``, values for more arms."""
 
     single: dict[str, str] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=lambda: {group: [] for group in ROWS})

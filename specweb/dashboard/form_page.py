@@ -167,7 +167,12 @@ class Form:
     modes: list[tuple[str, str]]
 
 
-SWEEP = Field("sweep", "Sweep over limits", "Draft limits with commas between: one arm for each takes this arm’s place.")
+SWEEP = Field(
+    "sweep",
+    "Sweep over limits",
+    "Draft limits with commas between: one arm for each takes this arm’s place. Other fields by name, semicolons between: "
+    "1, 2, 4; p_min: 0, 0.5. They are draft_model, p_min, draft_device, draft_kv_type_k and draft_kv_type_v.",
+)
 
 
 def form_of(sent: Sent, offered: Choices, faults: Sequence[Fault], focus: str) -> Form:

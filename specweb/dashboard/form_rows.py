@@ -1,16 +1,19 @@
-"""What the buttons of a row do to what was typed: add, remove, duplicate, move, and sweep an arm over draft limits. Pure."""
+"""What the buttons of a row do to what was typed: add, remove, duplicate, move, and sweep an arm over values. Pure."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
 from speccore.spec import ExperimentSpec
+from speccore.sweeps import AXES, swept
 
 from .form_data import Row, Typed
 from .form_fields import ROWS
 
 _ACTION = re.compile(rf"(add|remove|duplicate|up|down|sweep)-({'|'.join(map(re.escape, ROWS))})(?:-([0-9]{{1,4}}))?")
+_NO_PLACES = str.maketrans("{}", "  ")  # what is typed in the form is a name, and no pattern of one
 #: Most rows of a group, where the spec has a limit.
 MOST = {
     group: next(m.max_length for m in ExperimentSpec.model_fields[group].metadata if hasattr(m, "max_length"))
@@ -93,25 +96,37 @@ def _free_name(wanted: str, taken: set[str]) -> str:
 
 
 def _sweep(typed: Typed, i: int) -> Done:
-    """One arm for each draft limit, in place of the arm."""
+    """One arm for each combination of the values, in place of the arm."""
     rows = typed.rows["arms"]
     field, arm = f"f-arms-{i}-sweep", rows[i]
-    words = arm.get("sweep", "").replace(",", " ").split()
-    if not words:
-        return Done(typed, field, "Which draft limits? Give some, for example 1, 2, 4, 8.")
-    if wrong := [w for w in words if not re.fullmatch(r"[0-9]{1,7}", w)]:
-        return Done(typed, field, f"{wrong[0]!r} is no whole number. Give draft limits with commas between them, for example 1, 2, 4, 8.")
-    limits = list(dict.fromkeys(str(int(w)) for w in words))
-    if len(rows) - 1 + len(limits) > MOST["arms"]:
-        return Done(typed, field, f"That would make {len(rows) - 1 + len(limits)} arms, and an experiment has at most {MOST['arms']}.")
+    axes, fault = _axes(arm.get("sweep", ""))
+    if fault:
+        return Done(typed, field, fault)
+    n = math.prod(map(len, axes.values())) + len(rows) - 1
+    if n > MOST["arms"]:
+        return Done(typed, field, f"That would make {n:,} arms, and an experiment has at most {MOST['arms']}.")
     limit = arm.get("draft_limit", "").strip()
     stem = arm.get("name", "").strip() or arm.get("mode", "") or "arm"
-    stem = stem.removesuffix(f"-{limit}") if limit else stem
-    others = [row for j, row in enumerate(rows) if j != i]
-    taken = {row.get("name", "") for row in others}
-    made: list[Row] = []
-    for limit in limits:
-        name = _free_name(f"{stem}-{limit}", taken)
-        taken.add(name)
-        made.append({k: v for k, v in arm.items() if k != "sweep"} | {"name": name, "draft_limit": limit})
-    return Done(typed.with_rows("arms", [*rows[:i], *made, *rows[i + 1 :]]), f"f-arms-{i}-name")
+    stem = stem.removesuffix(f"-{limit}") if limit and "draft_limit" in axes else stem
+    written = {k: v for k, v in arm.items() if k != "sweep"} | {"name": stem.translate(_NO_PLACES)} | axes
+    made = swept({"arms": [*rows[:i], written, *rows[i + 1 :]]}).data["arms"]
+    return Done(typed.with_rows("arms", made), f"f-arms-{i}-name")
+
+
+def _axes(text: str) -> tuple[dict[str, list[str]], str]:
+    """Field → values of ``1, 2, 4; p_min: 0, 0.5``, where a part without a field means draft limits; and what is wrong with it."""
+    axes: dict[str, list[str]] = {}
+    for part in filter(str.strip, text.split(";")):
+        head, colon, tail = part.partition(":")
+        name = re.sub(r"[\s-]+", "_", head.strip().lower()) if colon else "draft_limit"
+        if name not in AXES:
+            return {}, f"{head.strip()!r} is no field that can be swept: {', '.join(AXES)}."
+        listed = (tail if colon else part).replace(",", " " if name == "draft_limit" else ",")
+        values = [v.strip() for v in (listed.split() if name == "draft_limit" else listed.split(","))]
+        if name == "draft_limit" and (wrong := [v for v in values if not re.fullmatch(r"[0-9]{1,7}", v)]):
+            return {}, f"{wrong[0]!r} is no whole number. Give draft limits with commas between them, for example 1, 2, 4, 8."
+        values = [str(int(v)) for v in values] if name == "draft_limit" else [v for v in values if v]
+        axes[name] = list(dict.fromkeys([*axes.get(name, []), *values]))
+    if not axes or not all(axes.values()):
+        return {}, "Which values? Give draft limits, for example 1, 2, 4, 8; or another field, for example p_min: 0, 0.5."
+    return axes, ""

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
 from speccore.spec import SpecProblem
+from speccore.sweeps import swept
 from speccore.yamltext import MAX_BYTES, data_to_yaml, read_yaml
 
 from specweb.accounts.models import Team
@@ -34,7 +35,7 @@ def _data_of_text(text: str) -> dict[str, Any] | None:
         data = read_yaml(text.encode("utf-8", "replace"))
     except ValueError:
         return None
-    return data_of(typed_of(data)[0]) if isinstance(data, dict) else None
+    return data_of(typed_of(swept(data).data)[0]) if isinstance(data, dict) else None
 
 
 def from_yaml(team: Team, sent: Sent) -> Reply:
@@ -44,7 +45,10 @@ def from_yaml(team: Team, sent: Sent) -> Reply:
         data = read_yaml(text)
     except ValueError:
         return Reply(sent, faults_of(check_yaml(text, team).problems, sent), SUMMARY)
-    typed, left = typed_of(data) if isinstance(data, dict) else (sent.typed, ["the file"])
+    sweeps = swept(data)  # the form has a row for each arm that a sweep makes
+    if sweeps.faults:
+        return Reply(sent, faults_of(check_yaml(text, team).problems, sent), SUMMARY)
+    typed, left = typed_of(sweeps.data) if isinstance(data, dict) else (sent.typed, ["the file"])
     if left:
         problems = check(data, team).problems or [SpecProblem(field=path, message="the form has no place for this") for path in left]
         notice = "The form has no place for everything in this text. Mend it here first; nothing was changed."

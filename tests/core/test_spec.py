@@ -47,7 +47,7 @@ FLAG = "takes a text, a number, true or false, or a list of texts and numbers, n
         ({"arms": [OFF, DRAFT | {"draft_limit": 10**6}]}, "arms.1.draft_limit", LIMIT),
         ({"arms": [OFF, DRAFT | {"draft_limit": "abc"}]}, "arms.1.draft_limit", f"{LIMIT}, not the text 'abc'"),
         ({"arms": [OFF, DRAFT | {"draft_limit": 2.5}]}, "arms.1.draft_limit", f"{LIMIT}, not the number 2.5"),
-        ({"arms": [OFF, DRAFT | {"draft_limit": [4]}]}, "arms.1.draft_limit", f"{LIMIT}, not a list"),
+        ({"arms": [OFF, DRAFT | {"draft_limit": {"n": 4}}]}, "arms.1.draft_limit", f"{LIMIT}, not a mapping"),
         ({"blocks": 0}, "blocks", BLOCKS),
         ({"blocks": 101}, "blocks", BLOCKS),
         ({"blocks": None}, "blocks", f"{BLOCKS}, not nothing"),

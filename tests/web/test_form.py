@@ -199,6 +199,24 @@ def test_a_sweep_from_the_form(form):
     assert [a.name for a in Experiment.objects.get().parsed_spec.arms][:4] == ["off", "draft-1", "draft-2", "draft-4"]
 
 
+def test_a_sweep_in_yaml_becomes_its_arms(form):
+    text = (
+        "name: Limits\ntarget: {model: demo-target}\narms:\n- {name: 'off', mode: off}\n"
+        "- {name: 'd{draft_limit}', mode: draft, draft_model: demo-draft, draft_limit: [1, 2]}\npoints: [{workload: count}]\n"
+    )
+    form.press("to-yaml")
+    form.change(yaml=text).press("from-yaml")
+    assert form.values("-draft_limit")[-2:] == ["1", "2"]
+    assert [name for name in form.values("-name") if name.startswith("d")] == ["d1", "d2"]
+    form.press("to-yaml")
+    assert "[1, 2]" in form.values("yaml")[0]  # the text that it was read from
+    form.change(yaml=text.replace("[1, 2]", "[1, 1]")).press("from-yaml")
+    assert "line 5" in form.page
+    assert "holds 1 twice" in form.page
+    form.change(yaml=text).press("submit")
+    assert [a.name for a in Experiment.objects.get().parsed_spec.arms] == ["off", "d1", "d2"]
+
+
 def test_further_flags_labels_and_hosts_come_into_the_experiment(form):
     form.change(placement__hosts="xeon", engine__extra__0__flag="--no-mmap", engine__extra__0__value="", engine__prefix_cache="on")
     form.press("submit")

@@ -284,6 +284,23 @@ def test_a_sweep_makes_one_arm_for_each_limit():
     assert done.fault == ""
 
 
+def test_a_sweep_goes_over_other_fields_too():
+    names, done = after("sweep-arms-1", [ARMS[0], ARMS[1] | {"sweep": "2,4; p_min: 0, 0.5"}, {"name": "draft-2-p0", "mode": "draft"}])
+    assert names == ["off", "draft-2-p0-2", "draft-2-p0.5", "draft-4-p0", "draft-4-p0.5", "draft-2-p0"]
+    assert [(row.get("draft_limit"), row.get("p_min")) for row in done.typed.rows["arms"][1:3]] == [("2", "0"), ("2", "0.5")]
+    names, done = after("sweep-arms-1", [ARMS[0], ARMS[1] | {"sweep": "Draft model: small, tiny/v2"}])
+    assert names == ["off", "draft-3-small", "draft-3-tiny/v2"]
+    assert not any("sweep" in row for row in done.typed.rows["arms"][1:])
+
+
+@pytest.mark.parametrize(
+    ("sweep", "words"),
+    [("blocks: 3, 5", "'blocks' is no field that can be swept: draft_model, draft_limit"), ("p_min: ,", "Which values?")],
+)
+def test_a_sweep_over_what_is_no_axis_says_so(sweep, words):
+    assert words in after("sweep-arms-1", [ARMS[0], ARMS[1] | {"sweep": sweep}])[1].fault
+
+
 @pytest.mark.parametrize(
     ("sweep", "words"),
     [("", "for example 1, 2, 4, 8"), ("1, x", "'x' is no whole number"), ("-1", "'-1'"), (" ".join(map(str, range(1, 50))), "at most 40")],
