@@ -13,7 +13,7 @@ from typing import Any
 
 from speccore.workload import Workload
 
-from demo.prompts import count, extraction, free_text, python_code, tool_calls, typescript
+from demo.prompts import count, extraction, free_text, python_code, repo_task, tool_calls, typescript
 
 FOLDER = Path(__file__).resolve().parents[2] / "agent/speccore/workloads"
 #: Of so many prompts one is kept for warm-up, all over the tables.
@@ -61,7 +61,13 @@ def workloads() -> list[Workload]:
             _expected(tool_calls.pieces(), "tool"),
         ),
     }
-    return [_workload(name, *rest) for name, rest in texts.items()]
+    return [*(_workload(name, *rest) for name, rest in texts.items()), _tasks()]
+
+
+def _tasks() -> Workload:
+    words = "An issue in a small repository is read, mended and tested by calls of tools, with the waits that tools take."
+    data = {"name": "repo-task", "version": 1, "title": "Tasks in a repository", "description": words}
+    return Workload.model_validate(data | {"items": repo_task.tasks(), "warmup": repo_task.warmup()})
 
 
 def _asked(prompts: Iterable[tuple[str, str]], check: str = "") -> list[dict[str, Any]]:

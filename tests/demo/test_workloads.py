@@ -8,12 +8,14 @@ import pytest
 from speccore.answer_checks import judge_answer
 from speccore.workloads import builtin
 
+from demo.prompts import repo_task
 from demo.prompts.__main__ import FOLDER, file_of, text_of, workloads
 from tests.demo.llama import llama_server
 
 TARGET = Path(__file__).resolve().parents[2] / "demo/models/target.gguf"
 #: What each published version holds; numbers name it, so it never changes.
 PUBLISHED = {
+    "repo-task@1": "37a0a1e6e93b6b8d315c5224a55b93b2ebc065ce812265508a137d7bd57bcf48",
     "json-extract@1": "3f462350231a662d9035b181c77802a2c1c1f223b0eea62ba713f42f38db5327",
     "tool-call@1": "13485dd23364d9676ae1f07b94ec86b2953fa9c0cbc6c7f8c487133cb027b66a",
     "typescript-refactor@1": "4deccb83112db15686920ac5bd627cf321b34a03cd9a15ae0d6f20c81c5264d0",
@@ -82,6 +84,30 @@ def test_typescript_is_code_whose_brackets_close():
         for item in [*builtin()[ref].items, *builtin()[ref].warmup]:
             code = re.search(r"```typescript\n.*?```", item.prompt, re.DOTALL)[0]
             assert judge_answer(item.check, "", code, cut=False).passed, item.id
+
+
+def test_tasks_in_a_repository_are_tasks():
+    workload = builtin()["repo-task@1"]
+    assert workload.is_task
+    assert len(workload.items) >= 8
+    everything = [*workload.items, *workload.warmup]
+    assert len({i.id for i in everything}) == len(everything)
+    assert len({i.opening.encode()[:64] for i in everything}) == len(everything)
+    assert {len(i.turns) for i in workload.items} == {3, 4, 5}
+    assert any(turn.rebuild for i in workload.items for turn in i.turns)
+    assert all(turn.tool_wait_s > 0 for i in everything for turn in i.turns[:-1])
+
+
+def test_the_recorded_answers_of_tasks_pass_their_own_checks():
+    for item in [*builtin()["repo-task"].items, *builtin()["repo-task"].warmup]:
+        for turn in item.turns:
+            right = turn.answer or json.dumps(turn.check.expected)
+            if turn.check:
+                assert judge_answer(turn.check, turn.prompt, right, cut=False).passed, item.id
+                assert not judge_answer(turn.check, turn.prompt, right.replace(":", ": 0,"), cut=False).passed
+    assert all(fault.source.count(fault.old) == 1 for fault in repo_task.FAULTS)
+    for fault in repo_task.FAULTS:
+        compile(fault.source.replace(fault.old, fault.new), fault.path, "exec")  # parsed, and never run
 
 
 def test_a_copy_can_be_changed_without_harm():
