@@ -81,6 +81,7 @@ def job_whole(job: Job, counted: tuple[int, int], *, for_team: bool) -> dict[str
         "draft_hashes": job.draft_hashes,
         "n_trials": n_trials,
         "n_trials_done": n_done,
+        "decided": job.decided,
         "progress": progress(job, for_team=for_team),
         "created_at": job.created_at,
         "running_at": job.running_at,
