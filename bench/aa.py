@@ -65,6 +65,7 @@ def experiment(seed: int) -> ExperimentSpec:
             "arms": [{"name": "off", "mode": "off"}, {"name": "off-again", "mode": "off", "control": True}],
             "points": [{"workload": "count", "max_tokens": 48, "probes": 6}],
             "blocks": BLOCKS,
+            "warmup": {"mode": "fixed"},
             "seed": seed,
         }
     )

@@ -179,6 +179,7 @@ def engine(gpus: Gpus, out: Path) -> str:
             "arms": [{"name": "off", "mode": "off"}, {"name": "ngram", "mode": "ngram-simple", "draft_limit": 8}],
             "points": [{"workload": "count", "max_tokens": 128, "probes": 8}],
             "blocks": 3,
+            "warmup": {"mode": "fixed"},
         }
         experiment.write_text(yaml.safe_dump(spec))
         run = out / f"run-{time.strftime('%H%M%S')}"

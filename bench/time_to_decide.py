@@ -132,6 +132,7 @@ def experiment(seed: int) -> ExperimentSpec:
             "arms": [{"name": "off", "mode": "off"}, {"name": "draft-3", **draft, "draft_limit": 3}],
             "points": [{"workload": "count", "max_tokens": 48, "probes": 4}],
             "blocks": BLOCKS,
+            "warmup": {"mode": "fixed"},
             "seed": seed,
         }
     )

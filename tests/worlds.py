@@ -78,6 +78,7 @@ def spec(**changes: Any) -> ExperimentSpec:
         ],
         "points": [{"workload": "tiny", "max_tokens": 32, "probes": 2}],
         "blocks": 3,
+        "warmup": {"mode": "fixed"},
         **changes,
     }
     parsed, problems = parse_spec(data)

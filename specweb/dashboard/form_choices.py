@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from speccore.inventory import HostInventory, ModelInfo
-from speccore.spec import MODES, RuntimeSelector
+from speccore.spec import MODES, RuntimeSelector, Warmup
 from speccore.yamltext import read_yaml
 
 from specweb.experiments.models import Host
@@ -74,7 +74,7 @@ def _lists(hosts: Sequence[Host], inventories: Sequence[HostInventory], work: li
         "backends": _once(Offer(r.backend) for r in builds),
         "builds": _once(Offer(r.manifest_hash, f"{r.engine} {r.version} {r.backend}".strip()) for r in builds),
         "flash": [Offer("", "engine’s default"), Offer("on"), Offer("off"), Offer("auto")],
-        "warmups": [Offer("fixed", "so many requests"), Offer("settled", "until the speed has settled")],
+        "warmups": [Offer("settled", "until the speed has settled"), Offer("fixed", "so many requests")],
         "qualities": [Offer("not lost"), Offer("held")],
         "second_looks": [Offer("once"), Offer("never")],
         "thinkings": [Offer("", "bare text"), Offer("true", "chat template, thinking on"), Offer("false", "chat template, thinking off")],
@@ -145,7 +145,7 @@ def usual_data(offered: Choices) -> dict[str, Any]:
         "arms": arms,
         "points": points,
         "blocks": 5,
-        "warmup": {"requests": 1},
+        "warmup": {"mode": Warmup().mode},
         "seed": 1,
         "margin": 0.03,
         "placement": {"count": 1},

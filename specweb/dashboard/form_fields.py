@@ -70,10 +70,20 @@ PLAN = (
     Field("sequential", "Stop early", "Looks after blocks 3, 5, 7 and 10: an arm that is decided leaves the later ones.", "tick"),
     Field("fit", "Find what fits", "After the blocks, finds the largest context that loads with and without each helper.", "tick"),
     Field(
-        "warmup.mode", "Warm-up", "A fixed number of requests, or at each point until the speed has settled.", "choice", "fixed", "warmups"
+        "warmup.mode",
+        "Warm-up",
+        "At each point until the speed has settled, or a fixed number of requests.",
+        "choice",
+        "settled",
+        "warmups",
     ),
-    _number("warmup.most", "Warm-up at most", "Requests of a point until it has settled, at the most.", "10"),
-    _number("warmup.requests", "Warm-up requests", "Sent before the first timed request of each start, and not counted.", "1"),
+    _number("warmup.most", "Warm-up at most", "Requests of a point at the most, where it goes on until the speed has settled.", "10"),
+    _number(
+        "warmup.requests",
+        "Warm-up requests",
+        "Of a fixed warm-up: sent before the first timed request of each start, and not counted.",
+        "1",
+    ),
     Field(
         "second_look",
         "Ask again",

@@ -14,6 +14,7 @@ SMALL = {
     "arms": [{"name": "off", "mode": "off"}, {"name": "draft-3", "mode": "draft", "draft_model": "draft", "draft_limit": 3}],
     "points": [{"workload": "count", "max_tokens": 16, "probes": 2}],
     "blocks": 3,
+    "warmup": {"mode": "fixed"},
 }
 
 

@@ -79,6 +79,7 @@ def make_spec(**changes: object) -> ExperimentSpec:
         "arms": [{"name": "off", "mode": "off"}, {"name": "draft-3", "mode": "draft", "draft_model": "draft", "draft_limit": 3}],
         "points": [{"workload": "numbers", "max_tokens": 16, "probes": 2}],
         "blocks": 1,
+        "warmup": {"mode": "fixed"},
     }
     return ExperimentSpec.model_validate(data | changes)
 

@@ -28,6 +28,7 @@ from tests.agent.fake_server import FakeServer
 SLOW = {
     "arms": [{"name": "off", "mode": "off"}, {"name": "draft-16", "mode": "draft", "draft_model": "draft", "draft_limit": 16, "p_min": 0}],
     "points": [{"workload": "free-text", "sampling": {"temperature": 1.5}, "max_tokens": 48, "probes": 2}],
+    "warmup": {"mode": "fixed"},
     "blocks": 10,
     "sequential": True,
 }

@@ -40,12 +40,13 @@ def workload(name: str = "count", n: int = 40, n_warmup: int = 4, **item: Any) -
 
 
 def spec_of(*arms: dict[str, Any], points: list[dict[str, Any]] | None = None, **more: Any) -> ExperimentSpec:
-    """A small experiment with baseline ``off`` before the given arms."""
+    """A small experiment with baseline ``off`` before the given arms, warmed up by one request."""
     data: dict[str, Any] = {
         "name": "t",
         "target": {"model": "m"},
         "arms": [{"name": "off", "mode": "off"}, *(arms or ({"name": "draft-4", "mode": "draft", "draft_model": "d", "draft_limit": 4},))],
         "points": points or [{"workload": "count"}],
+        "warmup": {"mode": "fixed"},
         **more,
     }
     spec, problems = parse_spec(data)

@@ -35,6 +35,7 @@ def spec_of(**arm: Any) -> ExperimentSpec:
             "engine": {"context": 2048},
             "arms": arms,
             "points": [{"workload": "w", "max_tokens": 64}],
+            "warmup": {"mode": "fixed"},
         }
     )
 

@@ -31,6 +31,7 @@ arms:
 points:
   - {workload: count, max_tokens: 16, probes: 1}
 blocks: 1
+warmup: {mode: fixed}
 """
 
 

@@ -39,6 +39,7 @@ points:
   - {workload: count, max_tokens: 32, probes: 2}
   - {workload: free-text, sampling: {temperature: 0.8}, max_tokens: 32, probes: 1}
 blocks: 3
+warmup: {mode: fixed}
 seed: 11
 """
 ARMS_AND_POINTS = {("draft-3", "count"), ("draft-3", "free-text")}

@@ -33,6 +33,7 @@ engine: {context: 512, slots: 4}
 arms: [{name: "off", mode: "off"}, {name: draft-3, mode: draft, draft_model: draft, draft_limit: 3}]
 points: [{workload: count, max_tokens: 48, probes: 2}, {workload: count, max_tokens: 128, concurrency: 4}]
 blocks: 3
+warmup: {mode: fixed}
 """
 
 

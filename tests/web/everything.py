@@ -31,6 +31,7 @@ SMALL: dict[str, Any] = {
     "question": f"{MARKER} question?",
     "arms": [{"name": "off", "mode": "off"}, {"name": f"{MARKER}-3", "mode": "draft", "draft_model": "demo-draft", "draft_limit": 3}],
     "points": [{"workload": "count", "max_tokens": 64}],
+    "warmup": {"mode": "fixed"},
     "blocks": 3,
 }
 POINT = "count/c1/ctx0/t0"

@@ -16,6 +16,7 @@ from tests.web import sample
 SMALL = {
     "arms": [{"name": "off", "mode": "off"}, {"name": "draft-3", "mode": "draft", "draft_model": "demo-draft", "draft_limit": 3}],
     "points": [{"workload": "count", "max_tokens": 64}],
+    "warmup": {"mode": "fixed"},
     "blocks": 3,
 }
 POINT = "count/c1/ctx0/t0"

@@ -82,6 +82,7 @@ def spec(**changes: object) -> ExperimentSpec:
             {"workload": "free-text", "max_tokens": 64, "sampling": {"temperature": 0.8}},
         ],
         "blocks": 5,
+        "warmup": {"mode": "fixed"},
     } | changes
     parsed, problems = parse_spec(data)
     assert parsed is not None, problems
