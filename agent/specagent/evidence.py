@@ -22,6 +22,7 @@ KINDS: dict[str, EvidenceKind] = {
     records.METRICS: "metrics",
     records.SAMPLES: "samples",
     records.ATTEMPT: "attempt",
+    records.FIT: "attempt",
     records.SECOND_LOOK: "texts",
     records.CONTINUATIONS: "texts",
 }

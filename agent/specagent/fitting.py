@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +16,9 @@ from speccore.measurement import Withheld
 from speccore.memory_estimate import Room, estimate_arm, largest_context
 from speccore.memory_free import free_in_host, free_on_devices
 from speccore.memory_needs import size
+from speccore.protocol import TrialPlan
 from speccore.records import Sample
-from speccore.spec import Sampling
+from speccore.spec import ExperimentSpec, Sampling
 
 from . import arm_engine, ready
 from .asking import Closed, Target
@@ -46,6 +48,11 @@ class Limits:
     seconds: float = MOST_S
 
 
+def is_due(spec: ExperimentSpec, trial: TrialPlan, left: Sequence[TrialPlan]) -> bool:
+    """After the last of all trials, so that nothing timed comes after it."""
+    return spec.fit and [t.id for t in left] == [trial.id]
+
+
 def limits_of(job: PreparedJob, reserve_mib: int | None = None, starts: int = MOST_STARTS) -> Limits:
     """The reserve that is named, else the experiment's, else on a host that computes itself a share of its memory."""
     asked = reserve_mib if reserve_mib is not None else job.offer.spec.requirements.free_memory_mib
@@ -57,6 +64,7 @@ def limits_of(job: PreparedJob, reserve_mib: int | None = None, starts: int = MO
 
 def fit_arms(job: PreparedJob, arms: Sequence[str], work: Path, limits: Limits, stop: threading.Event, say: Say) -> Fit:
     """Each of the arms in turn; one that fails for another reason than memory says which. Raises :class:`Stopped`."""
+    work.mkdir(parents=True, exist_ok=True)
     found = [_fit_arm(job, arm, work, limits, stop, lambda text, arm=arm: say(f"{arm}: {text}")) for arm in arms]  # type: ignore[misc]
     return Fit(reserve_bytes=limits.reserve_bytes, place=Room.of(job.host.inventory).place, arms=found)
 
@@ -103,13 +111,14 @@ def _try(job: PreparedJob, arm: str, context: int, work: Path, limits: Limits, s
             return FitTry(context=context, loads=False, started=False, why=_too_little(left, limits, "by the estimate"))
     began = time.monotonic()
     asked = replace(job, offer=job.offer.model_copy(update={"spec": _with_context(job, context)}))
-    try:
-        with arm_engine.standing(asked, arm, work, stop) as there:
-            _ask(asked, there, stop)
-            free = _free_now(job, there)
-    except EngineOutOfMemory as error:
-        return FitTry(context=context, loads=False, why=f"out of memory: {error.message}"[:300], seconds=time.monotonic() - began)
-    log = job.dialect.parse_log(read_log(there.log))  # which is whole once the engine has gone
+    with tempfile.TemporaryDirectory(dir=work, prefix="fit-") as folder:
+        try:
+            with arm_engine.standing(asked, arm, Path(folder), stop) as there:
+                _ask(asked, there, stop)
+                free = _free_now(job, there)
+        except EngineOutOfMemory as error:
+            return FitTry(context=context, loads=False, why=f"out of memory: {error.message}"[:300], seconds=time.monotonic() - began)
+        log = job.dialect.parse_log(read_log(there.log))  # which is whole once the engine has gone
     why = ""
     if limits.reserve_bytes is not None and free is None:
         raise ProbeFailed("what is left free of memory is not known here", remedy="Leave the reserve out, or mend the sensor.")
@@ -131,7 +140,7 @@ def _too_little(left: float, limits: Limits, how: str) -> str:
     return f"{size(left)} would be left free, {how}; {reserve} must stay" if left > 0 else f"more than is free, {how}; {reserve} must stay"
 
 
-def _with_context(job: PreparedJob, context: int) -> object:
+def _with_context(job: PreparedJob, context: int) -> ExperimentSpec:
     spec = job.offer.spec
     return spec.model_copy(update={"engine": spec.engine.model_copy(update={"context": context})})
 

@@ -46,6 +46,7 @@ def markdown(told: Told, analysis: JobAnalysis) -> str:
         _answers(analysis),
         _table(analysis),
         _width(told, analysis),
+        _fit(analysis),
         _integrity(analysis),
         _machine(told),
         _held_fixed(spec),
@@ -73,6 +74,13 @@ def _half_width(speedup: object) -> float | None:
     if not isinstance(speedup, Interval) or speedup.low is None or speedup.high is None or speedup.low <= 0:
         return None
     return math.sqrt(speedup.high / speedup.low) - 1
+
+
+def _fit(analysis: JobAnalysis) -> str:
+    arms = analysis.fit.arms if analysis.fit else []
+    return "\n".join(
+        [*(["Largest context that loads, tried after the blocks:", ""] if arms else []), *(_text(f"- {a.arm}: {a.words()}") for a in arms)]
+    )
 
 
 def _answers(analysis: JobAnalysis) -> str:

@@ -16,13 +16,14 @@ from speccore.plan import TrialOutcome
 from speccore.protocol import Finished, JobOffer, Running, TrialPlan
 from speccore.workload import Workload
 
+from . import fitting
 from .blocks import Blocks
 from .chat import check_template
 from .inventory import Host
 from .launch import Stopped, disk_error
 from .looks import Looks, NoLooks
 from .room import Room
-from .trial import Attempt, AttemptDone, PreparedJob, render
+from .trial import Attempt, AttemptDone, PreparedJob, Tell, render
 
 log = logging.getLogger(__name__)
 
@@ -149,11 +150,29 @@ class _JobRun:
             attempt.discard()
             self._room.wait_after(lack)
             return
+        if attempt.went_well and fitting.is_due(offer.spec, trial, blocks.left()):
+            self._fit(attempt, tell)
         done = self._room.retried(attempt.write)
         self._room.attempt_took(sum(ref.bytes for ref in done.report.evidence))
         blocks.attempt_ended(trial, done.report)
         self._room.retried(lambda: self._sink.attempt(done))
         self._pace.trial_ended()
+
+    def _fit(self, attempt: Attempt, tell: Tell) -> None:
+        """After all that is timed; told to stop, the attempt is kept without it."""
+        job, spec = self._job, self._job.offer.spec
+        gone = plan.give_up(spec, job.offer.plan, list(self._blocks.outcomes)).arms
+        arms = [a.name for a in spec.arms if not a.control and a.name not in gone]
+
+        def say(text: str) -> None:
+            tell(f"{fitting.PHASE}: {text}", 0, 0, None)
+
+        try:
+            attempt.keep_fit(fitting.fit_arms(job, arms, self._work, fitting.limits_of(job), self._stop, say))
+        except Stopped:
+            return
+        except OSError as error:
+            log.warning("the largest context could not be looked for: %s", error)
 
     def _look(self) -> None:
         """Between two blocks, where a look falls there; and what is decided since is heeded at each trial."""

@@ -28,6 +28,7 @@ from speccore.errors import (
     ProbeStalled,
     SpecWebError,
 )
+from speccore.fit import Fit
 from speccore.inventory import ModelInfo
 from speccore.protocol import AttemptReport, JobOffer, ProbePlan, TrialPlan, WarmupPlan
 from speccore.spec import Point
@@ -123,12 +124,21 @@ class Attempt:
         self._t0 = time.monotonic()
         self._started_at = self._ended_at = datetime.now(UTC)
         self._state = _State()
+        self._fit: Fit | None = None
         self._outcome: Outcome = "ok"
         self._error: SpecWebError | None = None
 
     def lacked_room(self) -> DiskFull | None:
         """The disk was full while it ran, so that it is no result and must be tried again."""
         return self._error if isinstance(self._error, DiskFull) else None
+
+    @property
+    def went_well(self) -> bool:
+        return self._outcome == "ok"
+
+    def keep_fit(self, found: Fit) -> None:
+        """What was found after the engine had gone goes with this attempt's evidence."""
+        self._fit = found
 
     def measure(self) -> None:
         outcome: Outcome = "ok"
@@ -362,6 +372,8 @@ class Attempt:
         )
         evidence.write_json(self._folder / records.ATTEMPT, summary)
         evidence.write_json(self._folder / records.MANIFEST, self._manifest())
+        if self._fit:
+            evidence.write_json(self._folder / records.FIT, self._fit)
         if state.launch:
             evidence.write_json(self._folder / records.LAUNCH, self._launch())
         evidence.write_lines(self._folder / records.RECORDS, [p.record for p in state.probed])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from . import memory_needs, occupancy, preflight
 from .dealing import warmup_shares
+from .fit import MOST_STARTS
 from .integrity import FEW_PROMPTS
 from .inventory import HostInventory, ModelInfo, RuntimeInfo
 from .settling import window_size
@@ -127,6 +128,10 @@ def _of_ngram(i: int, arm: Arm, longest: int) -> Iterator[SpecProblem]:
 
 
 def _of_engine(spec: ExperimentSpec) -> Iterator[SpecProblem]:
+    if spec.fit:
+        n = sum(not a.control for a in spec.arms)
+        words = f"after the blocks up to {MOST_STARTS} more starts for each of {n} arms, of which the minutes say nothing"
+        yield caution("fit", words)
     if spec.engine.prefix_cache and not all(p.warm for p in spec.points):
         words = (
             "prompts that begin alike are then not read again: a probe that hits the cache is no cold one, and its trial is called invalid"

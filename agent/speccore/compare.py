@@ -92,6 +92,7 @@ def analyse_job(
         checks=job_checks,
         answers=answers,
         attempts_used=[results.attempts[t].attempt_id for t in results.trials if t in results.attempts],
+        fit=next((a.fit for a in attempts if a.fit), None),
         sampling=answered.sampling,
     )
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .inventory import Peer
-from .memory_estimate import CONTEXT_STEP
 
-FIT = "fit.json"
+CONTEXT_STEP = 256  # llama-server rounds a slot's context up to it
 #: Starts of the engine for one arm at the most.
 MOST_STARTS = 8
 #: The first guess is the estimate; the next ones lie this share of it above or below, then twice that, …

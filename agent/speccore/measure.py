@@ -14,11 +14,13 @@ from .answer_checks import judge_answer
 from .canonical import canonical_json
 from .dealing import settlings
 from .engines import LogRequest, MetricsPair, ProbeCounts, engine
+from .fit import Fit
 from .inventory import Peer
 from .measurement import AttemptMeasurement, Maybe, Number, ProbeMeasurement, Source, Withheld, value_of
 from .records import (
     ATTEMPT,
     CONTINUATIONS,
+    FIT,
     LAUNCH,
     LOG,
     MANIFEST,
@@ -88,6 +90,7 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         memory_after_load_bytes=host_series.after_load(sampled, log),
         memory_growth_bytes_per_min=host_series.growth_per_min(samples, log),
         energy_j_per_1k_tokens=host_series.energy_per_1k_tokens(samples, probes),
+        fit=evidence.one(FIT, Fit) if FIT in files else None,
         host=host_series.host_facts(sampled, log, spec.engine.gpu_layers),
         context_per_slot=(slot.get("n_ctx") if isinstance(slot, dict) else None) or log.context_per_slot,
         slots=(launch.props.get("total_slots") if launch else None) or log.n_slots,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, computed_field
 
+from .fit import Fit
 from .inventory import Peer
 
 PARSER_VERSION = 3
@@ -197,6 +198,7 @@ class AttemptMeasurement(Peer):
     memory_growth_bytes_per_min: Maybe = DEFINED_LATER
     energy_j_per_1k_tokens: Maybe = DEFINED_LATER
     host: HostFacts = HostFacts()
+    fit: Fit | None = None  # of all arms; beside the job's last trial, where the experiment asks for it
     context_per_slot: int | None = None
     slots: int | None = None
     healthy_after_s: float | None = None
@@ -445,4 +447,5 @@ class JobAnalysis(Peer):
     checks: list[Check]  # of the job as a whole
     answers: list[dict[str, Any]]  # for each point: {"point", "word", "arm", "sentence"}
     attempts_used: list[str]
+    fit: Fit | None = None  # the largest contexts that load, where the experiment asked for them
     sampling: SamplingResult | Withheld | None = None  # None: the experiment doesn't ask for the test

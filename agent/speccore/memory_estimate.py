@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .fit import CONTEXT_STEP
 from .inventory import HostInventory, MemoryShape, ModelInfo
 from .measurement import Withheld
 from .spec import BASELINE_MODE, Arm, EngineSettings
@@ -28,7 +29,6 @@ VALUE_BYTES = {
     "q5_0": 22 / 32,
     "q5_1": 24 / 32,
 }
-CONTEXT_STEP = 256  # llama-server rounds a slot's context up to it
 _USUAL_TYPE, _USUAL_UBATCH, _USUAL_LIMIT = "f16", 512, 3
 _FLOAT = 4
 #: What moves weights or caches about in a way that this sum doesn't know.

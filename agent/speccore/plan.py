@@ -109,8 +109,14 @@ def _missing(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterato
 def _not_offered(spec: ExperimentSpec) -> Iterator[SpecError]:
     asked: list[tuple[str, object, object]] = [
         *((f"points.{i}.{key}", getattr(p, key), usual) for i, p in enumerate(spec.points) for key, usual in _NOT_YET.items()),
-        ("fit", spec.fit, False),
     ]
+    if spec.fit and spec.sequential:
+        yield SpecError(
+            "fit beside sequential is not offered: it follows the last start, and which one that is shows only afterwards",
+            remedy="Set one of the two to false.",
+            field="fit",
+            value="true",
+        )
     for field, value, usual in asked:
         if value != usual:
             only = "nothing" if usual is None else usual

@@ -10,6 +10,7 @@
 | ``metrics.jsonl``   | metrics  | one :class:`MetricsSnapshot` a line |
 | ``samples.jsonl``   | samples  | one :class:`Sample` a line, ten each second; what is not known is left out |
 | ``attempt.json``    | attempt  | :class:`AttemptSummary` |
+| ``fit.json``        | attempt  | :class:`speccore.fit.Fit`, beside the job's last trial where the experiment asks for it |
 | ``second-look.jsonl`` | texts  | one :class:`SecondLook` a line, where the baseline was asked again (private) |
 | ``continuations.jsonl`` | texts | one :class:`Continuation` a line, where sampling is tested (private) |
 
@@ -30,6 +31,7 @@ from .inventory import Peer
 LOG, LAUNCH, MANIFEST = "server.log", "launch.json", "manifest.json"
 RECORDS, TEXTS, METRICS = "records.jsonl", "texts.jsonl", "metrics.jsonl"
 SAMPLES, ATTEMPT = "samples.jsonl", "attempt.json"
+FIT = "fit.json"
 SECOND_LOOK, CONTINUATIONS = "second-look.jsonl", "continuations.jsonl"
 
 #: A number that is none (NaN, infinite) makes its line unreadable: it is no measurement.

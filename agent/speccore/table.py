@@ -28,12 +28,18 @@ def comparison_table(analysis: JobAnalysis) -> str:
 
 def analysis_text(analysis: JobAnalysis) -> str:
     """All of it, with a blank line between the parts."""
-    parts = (comparison_table(analysis), answer_lines(analysis), failed_checks(analysis))
+    parts = (comparison_table(analysis), answer_lines(analysis), fit_lines(analysis), failed_checks(analysis))
     return "\n\n".join(part for part in parts if part)
 
 
 def answer_lines(analysis: JobAnalysis) -> str:
     return "\n".join(f"{a['point']}: {a['sentence']}" for a in analysis.answers)
+
+
+def fit_lines(analysis: JobAnalysis) -> str:
+    """The largest context that loads with each arm; empty where nobody looked."""
+    arms = analysis.fit.arms if analysis.fit else []
+    return "\n".join([*(["largest context:"] if arms else []), *(f"  {a.arm}: {a.words()}" for a in arms)])
 
 
 def failed_checks(analysis: JobAnalysis) -> str:

@@ -6,10 +6,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from speccore.fit import together
 from speccore.inventory import HostInventory, ModelInfo
 from speccore.measurement import JobAnalysis, Withheld, value_of
 from speccore.memory_estimate import Estimate, Room, estimate_arm
-from speccore.memory_needs import Need, needs
+from speccore.memory_needs import Need, needs, size
 from speccore.spec import Arm, ExperimentSpec
 
 from specweb.results.memory_queries import TrialMemory
@@ -61,7 +62,7 @@ def memory_section(
     rows = [_row(spec, arm, by_arm[arm.name], analysis, inventory, models) for arm in spec.arms if by_arm[arm.name]]
     return MemorySection(
         rows,
-        [*_costs(spec, by_arm), *_should_fit(spec, inventory, models)],
+        [*_costs(spec, by_arm), *_fitted(spec, trials), *_should_fit(spec, inventory, models)],
         with_layers=any(t.layers_placed for t in trials),
         with_free=any(t.free_bytes is not None for t in trials),
     )
@@ -149,6 +150,19 @@ def _costs(spec: ExperimentSpec, by_arm: Mapping[str, Sequence[TrialMemory]]) ->
         if lost:
             found.append(f"{arm.name} costs {' and '.join(lost)}.")
     return found
+
+
+def _fitted(spec: ExperimentSpec, trials: Sequence[TrialMemory]) -> list[str]:
+    """What was tried after the blocks, in one line and arm by arm."""
+    found = next((t.fit for t in reversed(trials) if t.fit), None)
+    if found is None:
+        return ["The largest context was not looked for: the job ended before its last start, or that failed."] if spec.fit else []
+    said = together(found, spec.baseline.name)
+    lines = [f"Largest context that loads here, tried after the blocks: {said}."] if said else []
+    lines += [f"{a.arm} {a.words()}{'' if a.exact or a.withheld else '; not exact'}." for a in found.arms]
+    if found.reserve_bytes is not None:
+        lines.append(f"A context counts where {size(found.reserve_bytes)} of {found.place} stay free.")
+    return lines
 
 
 def _should_fit(spec: ExperimentSpec, inventory: HostInventory | None, models: Mapping[str, ModelInfo]) -> list[str]:

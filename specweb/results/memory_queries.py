@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import F
+from speccore.fit import Fit
 from speccore.memory_taken import Parts, parts_of
 
 from specweb.experiments.models import Job
@@ -24,6 +25,7 @@ class TrialMemory:
     slots: int | None
     layers_placed: tuple[int, int] | None
     free_bytes: float | None
+    fit: Fit | None = None  # of all arms; beside the last trial
 
 
 _FIELDS = (
@@ -34,6 +36,7 @@ _FIELDS = (
     "slots",
     "host__layers_placed",
     "host__free_bytes",
+    "fit",
 )
 
 
@@ -47,5 +50,14 @@ def memory_of_trials(job: Job) -> list[TrialMemory]:
     return [_trial(*row) for row in rows]
 
 
-def _trial(arm: str, memory: Any, devices: Any, peak: Any, context: Any, slots: Any, layers: Any, free: Any) -> TrialMemory:
-    return TrialMemory(arm, parts_of(memory or {}, devices or []), peak, context, slots, tuple(layers) if layers else None, free)
+def _trial(arm: str, memory: Any, devices: Any, peak: Any, context: Any, slots: Any, layers: Any, free: Any, fit: Any) -> TrialMemory:
+    return TrialMemory(
+        arm,
+        parts_of(memory or {}, devices or []),
+        peak,
+        context,
+        slots,
+        tuple(layers) if layers else None,
+        free,
+        Fit.model_validate(fit) if fit else None,
+    )

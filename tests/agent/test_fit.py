@@ -7,14 +7,22 @@ import os
 import re
 import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import yaml
+from specagent import evidence
+from specagent.fitting import PHASE
+from speccore import records
+from speccore.fit import together
+from speccore.measure import measure_attempt
+from speccore.protocol import Running
 
 from tests.agent.commands import SMALL, call, command
+from tests.agent.conftest import Ran, make_spec
 
 
 def with_context(source: Path, path: Path, tokens: int) -> None:
@@ -90,3 +98,34 @@ def test_what_is_asked_wrongly_is_told_before_anything_starts(place: Path, args:
     ran = call("fit", place / "e.yaml", "--config", place / "agent.yaml", *args)
     assert ran.returncode == 2
     assert said in ran.stderr
+
+
+def test_an_experiment_looks_after_its_last_trial_and_keeps_what_it_found(job: Callable[..., Ran]) -> None:
+    ran = job(make_spec(fit=True, blocks=2))
+    assert ran.run().outcome == "completed"
+    with_fit = [report.trial for report, folder in ran.sink.done if (folder / records.FIT).is_file()]
+    last = ran.offer.plan.trials[-1].id
+    assert with_fit == [last]
+    report, folder = next((r, f) for r, f in ran.sink.done if r.trial == last)
+    assert records.FIT in [ref.name for ref in report.evidence]
+    measured = measure_attempt(evidence.read(folder), ran.offer.spec, ran.workloads)
+    assert measured.fit is not None
+    assert together(measured.fit, "off") == "2,048 tokens per slot without, 2,048 with draft-3"  # the models' own end
+    assert [len(a.tries) for a in measured.fit.arms] == [1, 1]
+    assert not list((ran.out / "work").glob("*"))  # nothing of the tries is left
+    said = [r.phase for r in ran.said if r.phase.startswith(PHASE)]
+    assert said == [f"{PHASE}: off: 2,048 tokens per slot", f"{PHASE}: draft-3: 2,048 tokens per slot"]
+
+
+def test_told_to_stop_while_it_looks_the_attempt_is_kept_without_it(job: Callable[..., Ran]) -> None:
+    ran = job(make_spec(fit=True))
+    tell = ran.tell
+
+    def heard(running: Running) -> None:
+        tell(running)
+        if running.phase.startswith(PHASE):
+            ran.stop.set()
+
+    ran.tell = heard
+    assert ran.run().outcome == "cancelled"
+    assert [(r.outcome, (f / records.FIT).is_file()) for r, f in ran.sink.done] == [("ok", False), ("ok", False)]

@@ -59,7 +59,7 @@ def test_every_evidence_file_is_there_and_says_what_was_done(job: Callable, host
         assert report.outcome == "ok"
         assert report.boot_id == host.inventory.boot_id
         asked_again = report.trial == "b1-off"
-        assert {ref.name for ref in report.evidence} == set(evidence.KINDS) - {records.CONTINUATIONS} - (
+        assert {ref.name for ref in report.evidence} == set(evidence.KINDS) - {records.CONTINUATIONS, records.FIT} - (
             set() if asked_again else {records.SECOND_LOOK}
         )
         assert list(report.evidence) == evidence.refs(folder)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from speccore.cautions import Place, cautions
+from speccore.errors import SpecError
 from speccore.inventory import Device, HostInventory, ModelInfo
 from speccore.memory_needs import Need, needs
 
-from tests.core.made import spec_of, workload
+from tests.core.made import planned, spec_of, workload
 from tests.core.test_memory_estimate import HELPER, TARGET
 
 MIB = 2**20
@@ -82,3 +84,16 @@ class TestCautions:
 
     def test_weights_that_are_too_much_leave_no_context(self) -> None:
         assert self.said(2)["engine.context"].endswith("no context should fit (on box)")
+
+
+def test_looking_for_the_largest_context_costs_starts_that_are_announced() -> None:
+    found = {c.field: c.message for c in cautions(spec_of(fit=True), {"count": workload()}, [])}
+    assert found["fit"] == "after the blocks up to 8 more starts for each of 2 arms, of which the minutes say nothing"
+    assert "fit" not in {c.field for c in cautions(spec_of(), {"count": workload()}, [])}
+
+
+def test_it_needs_a_last_start_that_is_known_beforehand() -> None:
+    planned(spec_of(fit=True))
+    with pytest.raises(SpecError, match="fit beside sequential is not offered") as refused:
+        planned(spec_of(fit=True, sequential=True, blocks=5))
+    assert refused.value.details["field"] == "fit"

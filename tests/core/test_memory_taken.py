@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from speccore.compare import JobFacts, analyse_job
+from speccore.fit import ArmFit, Fit, FitTry
 from speccore.host_series import host_facts
 from speccore.measurement import ComparisonResult, HostFacts, JobAnalysis, LogFacts
 from speccore.memory_taken import engine_parts
 from speccore.protocol import TrialPlan
 from speccore.records import DeviceSample, Sample
 from speccore.spec import ExperimentSpec
+from speccore.table import analysis_text
 
 from tests.core.made import attempts, planned, spec_of, wobble, workload
 
@@ -177,3 +179,15 @@ def test_the_engines_own_parts_by_owner_and_place() -> None:
         ("draft", "cache", True): 10,
     }
     assert engine_parts(LogFacts()) == {}
+
+
+def test_what_was_found_after_the_blocks_goes_into_the_analysis_and_its_text() -> None:
+    spec = spec_of(draft(4), fit=True)
+    plan = planned(spec, count=workload(n=80))
+    made = attempts(spec, plan, {"off": 1.0, "draft-4": 2.0}, noise=wobble)
+    found = Fit(arms=[ArmFit(arm="off", mode="off", top=2048, tries=[FitTry(context=2048, loads=True)])])
+    with_fit = [*made[:-1], made[-1].model_copy(update={"fit": found})]
+    assert analyse_job(spec, plan, made, [], FACTS).fit is None
+    analysis = analyse_job(spec, plan, with_fit, [], FACTS)
+    assert analysis.fit == found
+    assert "largest context:\n  off: loads up to the model's own 2,048 tokens per slot" in analysis_text(analysis)

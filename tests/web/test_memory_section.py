@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from speccore.fit import ArmFit, Fit, FitTry
 from speccore.inventory import HostInventory
 from speccore.measurement import JobAnalysis, Withheld
 
@@ -94,6 +95,27 @@ def test_what_should_fit_is_said_with_and_without(run: sample.Run) -> None:
         "By the estimate 2,048 tokens per slot with off (all that the model was trained for), 2,048 tokens per slot with draft-"
     )
     assert said.endswith("should fit into 24 GiB of memory.")
+
+
+def test_what_was_tried_stands_before_what_should_fit(run: sample.Run) -> None:
+    arm = next(a.name for a in run.experiment.parsed_spec.arms if a.mode == "draft")
+    loads = [FitTry(context=96_256, loads=True), FitTry(context=96_512, loads=False, why="out of memory")]
+    fit = Fit(
+        reserve_bytes=2.0**30,
+        place="GPU memory",
+        arms=[
+            ArmFit(arm="off", mode="off", top=131_072, tries=[FitTry(context=131_072, loads=True)]),
+            ArmFit(arm=arm, mode="draft", top=131_072, tries=loads),
+        ],
+    )
+    found = section(run, [trial("off"), trial(arm, fit=fit)])
+    assert found is not None
+    assert found.sentences[:4] == [
+        f"Largest context that loads here, tried after the blocks: 131,072 tokens per slot without, 96,256 with {arm}.",
+        "off loads up to the model's own 131,072 tokens per slot: nothing here limits it.",
+        f"{arm} loads 96,256 tokens per slot and not 96,512 (out of memory).",
+        "A context counts where 1 GiB of GPU memory stay free.",
+    ]
 
 
 def test_without_anything_known_there_is_no_section(run: sample.Run) -> None:
