@@ -14,16 +14,21 @@ from speccore.spec import ExperimentSpec
 
 from specweb.results.models import Attempt
 
-from . import comparison_table, formats, integrity_panel
+from . import comparison_table, formats, integrity_panel, task_section
 from .comparison_table import Cell, metric_cell, speedup_cell
 from .sources import measured_cell
-from .tails_table import tail_heads, tail_rows
+from .tails_table import HEADS, tail_rows
 
 #: Metrics of the page in order: metric id, attribute of the arm, of the baseline.
 _SHOWN = (
     ("equal_work_s", "arm_equal_work_s", "baseline_equal_work_s"),
     ("loaded_tokens_per_s", "arm_loaded_tokens_per_s", "baseline_loaded_tokens_per_s"),
     ("observed_concurrency", "arm_observed_concurrency", "baseline_observed_concurrency"),
+    ("task_prefill_s", "arm_task_prefill_s", "baseline_task_prefill_s"),
+    ("task_decode_s", "arm_task_decode_s", "baseline_task_decode_s"),
+    ("task_tool_wait_s", "arm_task_tool_wait_s", "baseline_task_tool_wait_s"),
+    ("task_rest_s", "arm_task_rest_s", "baseline_task_rest_s"),
+    ("task_passed", "arm_task_passed", "baseline_task_passed"),
     ("e2e_s", "arm_e2e_s", "baseline_e2e_s"),
     ("decode_tokens_per_s", "arm_tokens_per_s", "baseline_tokens_per_s"),
     ("completion_tokens", "arm_tokens", "baseline_tokens"),
@@ -107,15 +112,24 @@ def context(
         "total_time": speedup_cell(c.total_time, "#probes"),
         "total_time_definition": METRICS["total_time"].definition,
         "loo": c.leave_one_prompt_out if isinstance(c.leave_one_prompt_out, Withheld) else formats.ratio_range(*c.leave_one_prompt_out),
-        "metrics": [_metric_line(c, *shown) for shown in _SHOWN if not spec.point(c.point).one_by_one or shown[0] not in _OF_SEVERAL],
-        "tail_heads": tail_heads(c.arm, spec.baseline.name),
-        "tails": tail_rows(c.tails),
+        "metrics": [_metric_line(c, *shown) for shown in _SHOWN if _has(c, spec, shown[0])],
+        "decode_ratio": speedup_cell(c.task_decode_ratio, "#blocks") if task_section.is_task(c) else None,
+        "decode_ratio_definition": METRICS["task_decode_ratio"].definition,
+        "tail_heads": HEADS,
+        "tails": tail_rows(c.tails, c.arm, spec.baseline.name),
         "positions": _positions(c),
         "blocks": [BlockLine(b, formats.ratio(math.exp(v)), f"{v:+.4f}".replace("-", "−")) for b, v in sorted(c.block_values.items())],
         "heads": [comparison_table.Head(head, comparison_table.definition(metric)) for head, metric in PROBE_HEADS],
         "probes": probe_lines(c.point, spec.baseline.name, attempts),
         "checks": [(check, integrity_panel.state_of(check)) for check in c.checks],
     }
+
+
+def _has(c: ComparisonResult, spec: ExperimentSpec, metric: str) -> bool:
+    """Whether such a point can have the metric at all."""
+    if metric.startswith("task_"):
+        return task_section.is_task(c)
+    return metric not in _OF_SEVERAL or not spec.point(c.point).one_by_one
 
 
 def _metric_line(c: ComparisonResult, metric: str, arm: str, baseline: str) -> MetricLine:
@@ -143,10 +157,10 @@ def _positions(c: ComparisonResult) -> list[tuple[int, str]] | Withheld:
 def probe_lines(point: str, baseline: str, attempts: Sequence[tuple[Attempt, AttemptMeasurement]]) -> list[ProbeLine]:
     """Probes of the point in both arms, paired by block and item, the baseline first."""
     found = [(p, a, m) for a, m in attempts for p in m.probes if p.point == point and not p.warmup]
-    found.sort(key=lambda entry: (entry[2].block, entry[0].item, entry[2].arm != baseline))
+    found.sort(key=lambda entry: (entry[2].block, entry[0].item, entry[0].turn or 0, entry[2].arm != baseline))
     lines: list[ProbeLine] = []
     for p, a, m in found:
-        first = not lines or (lines[-1].block, lines[-1].item) != (m.block, p.item)
+        first = not lines or (lines[-1].block, lines[-1].item) != (m.block, _named(p))
         lines.append(_probe_line(p, a, m, first))
     return lines
 
@@ -154,7 +168,7 @@ def probe_lines(point: str, baseline: str, attempts: Sequence[tuple[Attempt, Att
 def _probe_line(p: ProbeMeasurement, a: Attempt, m: AttemptMeasurement, first: bool) -> ProbeLine:
     return ProbeLine(
         block=m.block,
-        item=p.item,
+        item=_named(p),
         arm=m.arm,
         mode=m.mode,
         attempt_href=reverse("attempt", args=[a.id]),
@@ -163,6 +177,10 @@ def _probe_line(p: ProbeMeasurement, a: Attempt, m: AttemptMeasurement, first: b
         failure_message=p.failure_message,
         cells=probe_cells(a, p),
     )
+
+
+def _named(p: ProbeMeasurement) -> str:
+    return p.item if p.turn is None else f"{p.item}, turn {p.turn}"
 
 
 def probe_cells(a: Attempt, p: ProbeMeasurement) -> list[Cell]:

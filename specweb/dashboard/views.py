@@ -32,8 +32,10 @@ from . import (
     live_views,
     memory_section,
     numbers_page,
+    quality_section,
     strips,
     take_home,
+    task_section,
 )
 
 
@@ -111,6 +113,8 @@ def _answers(job: Job, spec: ExperimentSpec, titles: Mapping[str, str], inventor
         "scatter": charts.scatter(spec, analysis, titles, url),
         "left_out": charts.left_out(spec, analysis, titles),
         "break_even": break_even.break_even_rows(spec, analysis, titles, url),
+        "tasks": task_section.task_groups(spec, analysis, titles, url),
+        "task_heads": task_section.heads(),
         "memory": memory_section.memory_section(
             spec, analysis, memory_queries.memory_of_trials(job), inventory, _models(job, spec, inventory)
         ),
@@ -127,6 +131,12 @@ def _models(job: Job, spec: ExperimentSpec, inventory: Inventory | None) -> dict
 def numbers_url(job: Job) -> comparison_table.NumbersUrl:
     base = reverse("numbers", args=[job.id])
     return lambda arm, point, metric: f"{base}?{urlencode({'arm': arm, 'point': point})}#{metric}"
+
+
+def evidence_url(job: Job, reachable: set[str]) -> quality_section.EvidenceUrl:
+    """To the list of a file's evidence, where there is one that the reader may open."""
+    base = reverse("evidence-list", args=[job.id])
+    return lambda name: f"{base}?{urlencode({'name': name})}" if name in reachable else ""
 
 
 @require_safe
