@@ -9,7 +9,7 @@ import pytest
 from speccore.cautions import cautions
 from speccore.dealing import arrivals_seed, warmup_shares
 from speccore.errors import SpecError
-from speccore.spec import ExperimentSpec, parse_spec
+from speccore.spec import ExperimentSpec, Warmup, parse_spec
 
 from tests.core.made import planned, spec_of, workload
 
@@ -118,3 +118,18 @@ def test_what_is_rarely_set_of_a_point_is_said_in_words() -> None:
     assert spec_of(points=[rare]).points[0].manner == ["2.5 a second by the clock", "each prompt asked before", "thinking off"]
     assert spec_of(points=[{"workload": "count", "concurrency": 4}], engine={"slots": 4}).points[0].manner == ["4 at once"]
     assert spec_of().points[0].manner == []
+
+
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [
+        ({}, "settled"),
+        ({"requests": 3}, "fixed"),  # a number is meant to be sent
+        ({"most": 8}, "settled"),
+        ({"mode": "settled", "requests": 3}, "settled"),
+        ({"mode": "fixed"}, "fixed"),
+    ],
+)
+def test_warm_up_goes_on_until_settled_unless_a_number_is_given(given: dict[str, Any], mode: str) -> None:
+    assert Warmup.model_validate(given).mode == mode
+    assert Warmup.model_validate(Warmup.model_validate(given).model_dump()).mode == mode

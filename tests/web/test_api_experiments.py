@@ -32,6 +32,7 @@ name: Does it pay?
 target: {model: target}
 arms: [{name: "off", mode: "off"}, {name: draft-4, mode: draft, draft_model: draft, draft_limit: 4}]
 points: [{workload: tiny, max_tokens: 32, probes: 2}]
+warmup: {mode: fixed}
 """
 
 

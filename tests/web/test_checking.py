@@ -21,7 +21,13 @@ from tests.worlds import World, inventory, workload
 
 OFF = {"name": "off", "mode": "off"}
 DRAFT = {"name": "d", "mode": "draft", "draft_model": "draft", "draft_limit": 4}
-GOOD: dict[str, Any] = {"name": "x", "target": {"model": "target"}, "arms": [OFF, DRAFT], "points": [{"workload": "tiny"}]}
+GOOD: dict[str, Any] = {
+    "name": "x",
+    "target": {"model": "target"},
+    "arms": [OFF, DRAFT],
+    "points": [{"workload": "tiny"}],
+    "warmup": {"mode": "fixed"},
+}
 
 
 @pytest.fixture
@@ -270,7 +276,7 @@ def test_all_of_it_at_once(ready: World) -> None:
 
 class TestYaml:
     def test_problems_tell_their_line(self, ready: World) -> None:
-        text = b"name: x\ntarget: {model: nope}\narms:\n  - {name: off, mode: off}\n  - name: d\n    mode: draft\n    draft_limit: 0\npoints: [{workload: tiny}]\n"
+        text = b"name: x\ntarget: {model: nope}\narms:\n  - {name: off, mode: off}\n  - name: d\n    mode: draft\n    draft_limit: 0\npoints: [{workload: tiny}]\nwarmup: {mode: fixed}\n"
         assert [(p.line, p.field) for p in check_yaml(text, ready.team).problems] == [(7, "arms.1.draft_limit"), (5, "arms.1.draft_model")]
         fixed = text.replace(b"draft_limit: 0", b"draft_model: nope")
         assert sorted((p.line, p.field) for p in check_yaml(fixed, ready.team).problems) == [(2, "target.model"), (7, "arms.1.draft_model")]

@@ -125,6 +125,7 @@ name: Does it pay?
 target: {model: target}
 arms: [{name: off, mode: off}, {name: d, mode: draft, draft_model: draft, draft_limit: 4}]
 points: [{workload: tiny}]
+warmup: {mode: fixed}
 """
 
 
@@ -216,7 +217,7 @@ class TestSubmit:
             ("name: x\nname: y", "the key 'name' is there twice"),
             ("question: " + "x" * 300_000, "more than the 262,144 that are read"),
             (b"\xff\xfe\x00", "it is no UTF-8 text"),
-            (GOOD + 'engine: {extra: {--numa: "a\\0b"}}', "line 6, engine.extra.--numa: holds a NUL character"),
+            (GOOD + 'engine: {extra: {--numa: "a\\0b"}}', "line 7, engine.extra.--numa: holds a NUL character"),
             (GOOD.replace("draft_limit: 4", "draft_limit: yes"), "arms.1.draft_limit: a number is due, not yes or no"),
             (GOOD.replace("workload: tiny", 'workload: "a\\0b"'), "points.0.workload"),
             (GOOD.replace("{workload: tiny}", "{workload: tiny, max_tokens: 100}") + "engine: {context: 64}", "engine.context is 64"),
