@@ -87,6 +87,8 @@ def question_of(spec: ExperimentSpec, target: str, hardware: str) -> str:
         return spec.question
     arms = [a.name for a in spec.arms if not a.is_baseline and not a.control]
     where = f" on {hardware}" if hardware else ""
+    if not arms:
+        return f"{spec.name}: how far is {target} from itself{where}?"
     return f"{spec.name}: does {', '.join(arms[:-1]) + ' or ' + arms[-1] if len(arms) > 1 else arms[0]} pay for {target}{where}?"
 
 

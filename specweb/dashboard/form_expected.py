@@ -17,9 +17,7 @@ class ChoiceLine:
     """A plan in a row; ``action`` takes it into the form, empty for the one that stands there."""
 
     name: str
-    blocks: int
-    probes: str
-    minutes: str
+    words: str
     width: str
     action: str
 
@@ -55,11 +53,10 @@ def _shown(host: str, e: Expected, in_words: Callable[[Minutes | None], str]) ->
 
 def _line(name: str, p: PlanChoice, typed: tuple[int, int | None] | None, in_words: Callable[[Minutes | None], str]) -> ChoiceLine:
     action = f"take-{p.blocks}" + (f"-{p.probes}" if p.probes is not None else "")
+    probes = "" if p.probes is None else f" of {p.probes} probe{'' if p.probes == 1 else 's'}"
     return ChoiceLine(
         name=name,
-        blocks=p.blocks,
-        probes="as set" if p.probes is None else str(p.probes),
-        minutes=in_words(Minutes(p.low_minutes, p.high_minutes, "")),
+        words=f"{p.blocks} blocks{probes}, {in_words(Minutes(p.low_minutes, p.high_minutes, ''))}",
         width=f"±{p.percent:.2g}" if p.percent < 100 else "over ±100",
         action="" if name == "as it stands" or (p.blocks, p.probes) == typed else action,
     )

@@ -14,19 +14,20 @@ from .comparison_table import Cell
 
 @dataclass(frozen=True)
 class TailRow:
-    """``cells``: of each percentile the arm's and the baseline's."""
+    """One side's percentiles of a metric; ``first`` begins the metric."""
 
     name: str
     unit: str
     definition: str
+    side: str
     cells: list[Cell]
+    first: bool
 
 
-def tail_heads(arm: str, baseline: str) -> list[str]:
-    return [f"p{100 * quantile:g}, {side}" for quantile in LEAST_PROBES for side in (arm, baseline)]
+HEADS = [f"p{100 * quantile:g}" for quantile in LEAST_PROBES]
 
 
-def tail_rows(tails: Sequence[TailLine | WithheldTail]) -> list[TailRow]:
+def tail_rows(tails: Sequence[TailLine | WithheldTail], arm: str, baseline: str) -> list[TailRow]:
     found = {(t.metric, t.quantile, t.side): t for t in tails}
     metrics = [m for m in ("ttft_any_s", "equal_work_s", "e2e_s", "token_latency_ms") if any(t.metric == m for t in tails)]
     return [
@@ -34,9 +35,12 @@ def tail_rows(tails: Sequence[TailLine | WithheldTail]) -> list[TailRow]:
             name=METRICS[metric].name,
             unit=METRICS[metric].unit,
             definition=METRICS[metric].definition,
-            cells=[_cell(found.get((metric, q, side))) for q in LEAST_PROBES for side in ("arm", "baseline")],
+            side=name,
+            cells=[_cell(found.get((metric, q, side))) for q in LEAST_PROBES],
+            first=side == "arm",
         )
         for metric in metrics
+        for side, name in (("arm", arm), ("baseline", baseline))
     ]
 
 

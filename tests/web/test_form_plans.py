@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from typing import Any
 
@@ -25,7 +24,9 @@ pytestmark = pytest.mark.django_db
 DRAFT = {"name": "draft-4", "mode": "draft", "draft_model": "demo-draft", "draft_limit": 4}
 POINTS = [{"workload": "count", "probes": 4, "max_tokens": 64}]
 ASKED = made.spec_of(DRAFT, target={"model": "demo-target"}, blocks=4, points=POINTS, engine={"context": 2048})
-ROW = re.compile(r'<tr><th scope="row">([^<]+)</th>((?:<td.*?</td>)+)</tr>', re.DOTALL)
+ROW = re.compile(
+    r'<span class="plan-name">([^<]+)</span> <small>(\d+) blocks of (\d+) probes?, ([^<]+)</small></th><td class="num">([^<]+)</td><td>(.*?)</td>'
+)
 QUIET, LOUD = scatter(1, 0.003, 0.01), scatter(1, 0.1, 0.2)
 
 
@@ -49,10 +50,9 @@ def form(who: sample.People, host: Host) -> FormClient:
 def rows(page: str) -> dict[str, list[str]]:
     """Plan → blocks, probes, minutes, width, and the button's action."""
     found = {}
-    for name, cells in ROW.findall(page[page.index('class="proposals"') : page.index("Order of trials")]):
-        texts = [html.unescape(re.sub(r"<[^>]+>", "", c)).strip() for c in re.findall(r"<td.*?>(.*?)</td>", cells, re.DOTALL)]
-        button = re.search(r'value="(take-[0-9-]+)"', cells)
-        found[name] = [*texts[:4], button[1] if button else ""]
+    for name, blocks, probes, minutes, percent, rest in ROW.findall(page[page.index('class="proposals"') : page.index("Order of trials")]):
+        button = re.search(r'value="(take-[0-9-]+)"', rest)
+        found[name] = [blocks, probes, minutes, percent, button[1] if button else ""]
     return found
 
 

@@ -157,3 +157,12 @@ def test_the_hosts_page_shows_each_floor_and_how_to_get_one(who: sample.People, 
     five = made.spec_of({"name": "again", "mode": "off", "control": True}, target={"model": "demo-target"}, blocks=5)
     job_of(who, host, five, {"off": 1.0, "again": 1.0}, made.wobble)
     assert contrasts_left_out in client.get(reverse("host", args=[host.pk])).content.decode()
+
+
+def test_an_experiment_of_controls_alone_has_a_page_without_a_question_of_its_own(who: sample.People, host: Host) -> None:
+    (job,) = contrasts(who, host, 1)
+    client = Client()
+    client.force_login(who.mate)
+    page = client.get(reverse("experiment", args=[job.experiment_id]))
+    assert page.status_code == 200
+    assert "how far is demo-target from itself on CPU · Intel Xeon, 2 cores?" in page.content.decode()
