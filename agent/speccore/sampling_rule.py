@@ -380,4 +380,5 @@ def shifted(shares: NDArray[np.float64], shift: float) -> NDArray[np.float64]:
     if others > 0:
         moved *= 1 + shift / others
     moved[top] = shares[top] - shift
-    return moved if others > 0 else shares
+    # rounding makes a little more than 1 of all that there is, which no draw accepts
+    return np.clip(moved, 0.0, 1.0) if others > 0 else shares

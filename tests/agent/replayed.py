@@ -11,22 +11,23 @@ from typing import Any
 from specagent import evidence, local
 from specagent.inventory import Host
 from specagent.runtimes import Runtime
-from speccore import measure, records
+from speccore import measure
 from speccore.compare import JobFacts, analyse_job
 from speccore.measurement import AttemptMeasurement, Check, ComparisonResult, JobAnalysis
+from speccore.protocol import Running
 from speccore.spec import ExperimentSpec
 from speccore.workload import Workload
 
 from tests.agent.conftest import Ran, make_spec
-from tests.replay.engine import Script, Side
+from tests.replay.engine import Script
 
 ENGINE = Path(__file__).resolve().parents[1] / "replay" / "engine.py"
-DRAFT_3 = {"name": "draft-3", "mode": "draft", "draft_model": "draft", "draft_limit": 3}
 
 
 def replayed_host(host: Host, folder: Path, *, build: str = "f", **script: Any) -> Host:
     """The host, with the replayed engine as its only one. ``script``: of :class:`Script` but its file of starts."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "starts").unlink(missing_ok=True)
     path = Script(starts=str(folder / "starts"), **script).write(folder / "script.json")
     program = folder / "replayed-llama-server"
     words = " ".join(shlex.quote(str(word)) for word in (sys.executable, ENGINE, path))
@@ -39,7 +40,7 @@ def replayed_host(host: Host, folder: Path, *, build: str = "f", **script: Any) 
 
 
 class Replay:
-    """One job, run to its end into ``folder``."""
+    """One job, run to its end into ``folder``. The engine of all jobs in one place has one path there, whatever it is."""
 
     def __init__(
         self,
@@ -48,15 +49,14 @@ class Replay:
         folder: Path,
         *,
         spec: dict[str, Any] | None = None,
-        on_trial: Callable[[str], None] | None = None,
+        heard: Callable[[Running], None] = lambda running: None,
         build: str = "f",
         **script: Any,
     ) -> None:
-        self.spec: ExperimentSpec = make_spec(**({"blocks": 3} | (spec or {})))
+        self.spec: ExperimentSpec = make_spec(**(spec or {}))
         self.workloads = {workload.name: workload}
-        self.ran = Ran(replayed_host(host, folder, build=build, **script), self.spec, workload, folder / "out")
-        if on_trial:
-            self.ran.tell = lambda running: on_trial(running.trial or "")
+        self.ran = Ran(replayed_host(host, folder.parent / "engine", build=build, **script), self.spec, workload, folder)
+        self.ran.tell = heard
         self.finished = self.ran.run()
 
     def analysis(self) -> JobAnalysis:
@@ -80,6 +80,3 @@ def panel(analysis: JobAnalysis, arm: str = "draft-3", point: int = 0) -> tuple[
     """The arm's comparison at a point, and all checks that it rests on, by name."""
     found = [c for c in analysis.comparisons if c.arm == arm][point]
     return found, {c.name: c for c in [*analysis.checks, *found.checks]}
-
-
-__all__ = ["DRAFT_3", "Replay", "Side", "panel", "records", "replayed_host"]

@@ -11,8 +11,8 @@ from speccore.measurement import Interval, value_of
 from speccore.workload import Item, Workload
 
 from tests.agent.conftest import Ran, make_spec
-from tests.agent.replayed import Replay, Side, panel
-from tests.replay.engine import trial_noise
+from tests.agent.replayed import Replay, panel
+from tests.replay.engine import Side, trial_noise
 
 TRUTHS = {1: 1.0, 2: 1.1, 3: 2.0}  # by draft limit
 
@@ -24,7 +24,7 @@ def test_scripted_ratios_are_recovered_within_their_intervals(host: Host, worklo
     replay = Replay(
         host,
         workload,
-        tmp_path,
+        tmp_path / "run",
         spec={"arms": [{"name": "off", "mode": "off"}, *arms], "blocks": 5},
         sides={str(n): Side(speed=truth, accepted=n) for n, truth in TRUTHS.items()},
         token_ms=8.0,

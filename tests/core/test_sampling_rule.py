@@ -87,6 +87,12 @@ class TestArithmetic:
         assert np.abs(moved - shares).sum() / 2 == pytest.approx(0.05)
         assert (moved[1] > top) == (top < 0.5)
 
+    @pytest.mark.parametrize("top", [0.51, 0.6, 0.7, 0.85, 0.9, 0.99])
+    def test_all_of_the_probability_can_be_moved_and_drawn_from(self, top: float) -> None:
+        moved = shifted(np.array([top, 1 - top]), 1.0)
+        assert moved == pytest.approx([0.0, 1.0])
+        assert np.random.default_rng(1).multinomial(10, moved).tolist() == [0, 10]
+
     def test_rare_tokens_are_one_kind_and_an_early_end_is_a_token(self) -> None:
         off = [Answer("p", i, (7,) if i < 50 else (100 + i,)) for i in range(60)]
         on = [Answer("p", 100 + i, (7,) if i < 40 else ()) for i in range(60)]

@@ -11,6 +11,7 @@ import random
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,6 +29,10 @@ class Side:
     accepted: int = 3  # of each draft
     drafts: bool = True  # False: it ignores that speculation was asked for
     cached: int = 0  # prompt tokens that come from the cache
+    context: int | None = None  # of a slot, whatever was asked for
+    wrong: bool = False  # its answers count nothing
+    other_ids: bool = False  # and have other tokens than those without speculation
+    likeliest: float = 0.6  # how often a sampled token, of two, is the likelier one
     miscounted: int = 0  # tokens more than were sent, by the final count
     broken: tuple[int, ...] = ()  # requests of a start, from 0 with the warm-up, that end with status 500
     dies_at: tuple[int, ...] = ()  # starts of this side, from 0, that end before they are ready
@@ -44,7 +49,8 @@ class Script:
     noise: tuple[float, ...] = (1.0,)  # of a start's pace, in the order of starts, over and over
     pace_by_request: float = 1.0  # each request of a start has so many times the pace of the one before
     wrong_together: bool = False  # answers are wrong as soon as two requests are under way
-    restless: bool = False  # answers without speculation differ from start to start
+    one_by_one: bool = False  # requests wait for each other
+    restless: bool = False  # without speculation no answer is given twice
 
     def write(self, path: Path) -> Path:
         path.write_text(json.dumps(asdict(self)))
@@ -72,14 +78,18 @@ class Engine:
         self.pace = script.noise[self.n_before % len(script.noise)] / self.side.speed
         self.n_requests = self.under_way = 0
         self.totals = {"prompt": 0, "predicted": 0, "drafted": 0, "accepted": 0, "drafts": 0}
-        self.lock = threading.Lock()
+        self.lock, self.turn = threading.Lock(), threading.Lock()
 
     def after(self, *names: str) -> str:
         return next((self.argv[i + 1] for i, word in enumerate(self.argv[:-1]) if word in names), "")
 
     def props(self) -> dict[str, Any]:
         slots, context = int(self.after("--parallel", "-np") or 1), int(self.after("--ctx-size", "-c") or 512)
-        return {"model_path": self.after("--model"), "total_slots": slots, "default_generation_settings": {"n_ctx": context // slots}}
+        return {
+            "model_path": self.after("--model"),
+            "total_slots": slots,
+            "default_generation_settings": {"n_ctx": self.side.context or context // slots},
+        }
 
     def metrics(self) -> str:
         t = self.totals
@@ -97,7 +107,7 @@ def plan_answer(engine: Engine, n: int, right: bool) -> list[dict[str, Any]]:
     """(due in ms, event) of each token and of the end: a token from the prompt, then steps of one token or one draft."""
     side, drafts = engine.side, engine.limit > 0 and engine.side.drafts
     pace_ms = engine.script.token_ms * engine.pace * engine.script.pace_by_request**engine.n_requests
-    salt = engine.n_before if engine.script.restless and not engine.limit else 0
+    salt = 1000 * engine.n_requests if engine.script.restless and not engine.limit else 9 if side.other_ids else 0
     events: list[dict[str, Any]] = []
     sent = drafted = accepted = steps = 0
 
@@ -107,8 +117,8 @@ def plan_answer(engine: Engine, n: int, right: bool) -> list[dict[str, Any]]:
         timings: dict[str, Any] = {"predicted_n": sent, "predicted_ms": max(0.001, due_ms - pace_ms), "prompt_ms": pace_ms}
         if drafted:
             timings |= {"draft_n": drafted, "draft_n_accepted": accepted}
-        word = f"{sent} " if right else "wrong "
-        events.append({"due": due_ms, "content": word, "tokens": [100 * salt + sent], "tokens_predicted": sent, "timings": timings})
+        word = f"{sent} " if right and not side.wrong else "wrong "
+        events.append({"due": due_ms, "content": word, "tokens": [salt + sent], "tokens_predicted": sent, "timings": timings})
 
     token(pace_ms)
     due = pace_ms
@@ -149,6 +159,18 @@ def plan_answer(engine: Engine, n: int, right: bool) -> list[dict[str, Any]]:
     return events
 
 
+def whole_answer(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """In one piece, at once, with how sure the model was: of every token by two nats."""
+    ids = [i for e in events for i in e["tokens"]]
+    sure = [{"id": i, "logprob": -0.2, "top_logprobs": [{"id": i, "logprob": -0.2}, {"id": i + 1, "logprob": -2.2}]} for i in ids]
+    return {**events[-1], "content": "".join(e["content"] for e in events), "tokens": ids, "completion_probabilities": sure}
+
+
+def sampled_ids(engine: Engine, body: dict[str, Any]) -> dict[str, Any]:
+    rng = random.Random(body["seed"])
+    return {"tokens": [1 if rng.random() < engine.side.likeliest else 2 for _ in range(body["n_predict"])]}
+
+
 class Handler(BaseHTTPRequestHandler):
     engine: Engine
     disable_nagle_algorithm = True
@@ -165,6 +187,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked_at = time.monotonic()
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/tokenize":  # a token a character
+            return self._reply(200, json.dumps({"tokens": [ord(c) for c in body["content"]]}).encode())
+        if self.path == "/detokenize":
+            return self._reply(200, json.dumps({"content": "".join(map(chr, body["tokens"]))}).encode())
         engine = self.engine
         with engine.lock:
             number, engine.under_way = engine.n_requests, engine.under_way + 1
@@ -173,7 +199,13 @@ class Handler(BaseHTTPRequestHandler):
             if number in engine.side.broken:
                 return self._reply(500, b'{"error": {"code": 500, "message": "scripted fault", "type": "server_error"}}')
             right = not engine.script.wrong_together or alone
-            self._stream(asked_at, plan_answer(engine, engine.side.tokens or int(body.get("n_predict", 16)), right))
+            events = plan_answer(engine, engine.side.tokens or int(body.get("n_predict", 16)), right)
+            if body.get("stream"):
+                with engine.turn if engine.script.one_by_one else nullcontext():
+                    self._stream(time.monotonic() if engine.script.one_by_one else asked_at, events)
+            else:
+                sampled = sampled_ids(engine, body) if body.get("temperature") else {}
+                self._reply(200, json.dumps(whole_answer(events) | sampled).encode())
         finally:
             with engine.lock:
                 engine.n_requests, engine.under_way = engine.n_requests + 1, engine.under_way - 1
