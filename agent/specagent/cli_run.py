@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+import shlex
 import sys
 import threading
 from collections.abc import Callable
@@ -16,8 +17,9 @@ from typing import Any
 from speccore import budget, plan
 from speccore.errors import SpecError
 from speccore.estimate import job_minutes
-from speccore.presets import preset, presets
+from speccore.presets import DRAFT, TARGET, Preset, Role, preset, presets
 from speccore.protocol import JobPlan
+from speccore.reference import PORT, THREADS, reference_builds, reference_commands
 from speccore.selfrun import JOB, REPORT, RUN, RunIndex
 from speccore.spec import ExperimentSpec, parse_spec, problem_lines
 from speccore.table import analysis_text
@@ -30,6 +32,7 @@ from .config import find_config, load_config
 from .connection import Connection
 from .filecache import FileCache
 from .inventory import Host, take_inventory
+from .models import configured_models
 from .sweep import sweep_records
 from .terminal import BAD_INPUT, FAILED, INTERRUPTED, OK, HashProgress, LiveLine, RunProgress, complain, note, stopping
 
@@ -41,6 +44,9 @@ def add_commands(actions: Any, common: argparse.ArgumentParser) -> None:
     run.add_argument("experiment", metavar="FILE|PRESET", nargs="?", help="the experiment, YAML or JSON; or one of `specweb-agent presets`")
     run.add_argument("--target", metavar="ALIAS", help="the model of a preset, by its alias in the configuration")
     run.add_argument("--draft", metavar="ALIAS", help="the draft model of a preset")
+    run.add_argument(
+        "--model", metavar="ROLE=ALIAS", action="append", default=[], help="another model of a preset; those whose name fits are found"
+    )
     run.add_argument("--out", type=Path, help="folder for evidence, analysis and report (default: specweb-run-TIME)")
     run.add_argument("--budget", type=_seconds, metavar="TIME", help="begin no block that would not end in this time: 45m, 3h, 1h30m")
     run.add_argument(
@@ -52,6 +58,7 @@ def add_commands(actions: Any, common: argparse.ArgumentParser) -> None:
 
     listed = actions.add_parser("presets", help="the experiments that come with the agent")
     listed.add_argument("name", nargs="?", help="print this one as YAML")
+    listed.add_argument("--commands", action="store_true", help="print its launch commands instead, in today's dialect and an older one")
     listed.set_defaults(action=_presets)
 
     pushed = actions.add_parser("push", parents=[common], help="upload a run's folder to a server, as self-run")
@@ -72,8 +79,8 @@ def _seconds(text: str) -> float:
 
 def _run(args: argparse.Namespace) -> int:
     logging.getLogger().setLevel(logging.WARNING)  # the progress lines say the rest
-    spec = _experiment(args)
     config = load_config(args.config or find_config())
+    spec = _experiment(args, [alias for alias, _ in configured_models(config)])
     workloads = builtin()
     host = take_inventory(config, FileCache(config.state_dir / "files.json", HashProgress(quiet=args.quiet)))
     for problem in [*host.inventory.problems, *(local.doubts(spec, host.inventory) if spec else [])] if not args.quiet else []:
@@ -107,26 +114,40 @@ def _run(args: argparse.Namespace) -> int:
     return _tell_result(done, host, out)
 
 
-def _experiment(args: argparse.Namespace) -> ExperimentSpec | None:
+def _experiment(args: argparse.Namespace, aliases: list[str]) -> ExperimentSpec | None:
     """A file that is there, else a preset with its models put in; None where a run is gone on with, which has it."""
     if args.resume:
-        if given := [n for n in ("experiment", "out", "target", "draft") if getattr(args, n)]:
+        if given := [n for n in ("experiment", "out", "target", "draft", "model") if getattr(args, n)]:
             raise SpecError(f"--resume goes on with a run as it is, and {', '.join(given)} would change it", remedy="Leave it out.")
         return None
     if not args.experiment:
         raise SpecError("no experiment is named", remedy="Name a file, or one of `specweb-agent presets`.")
     path = Path(args.experiment)
-    if path.exists() or path.suffix in (".yaml", ".yml", ".json") or len(path.parts) > 1:
-        if args.target or args.draft:
-            raise SpecError("--target and --draft are for presets; a file names its models itself", remedy="Leave them out.")
+    a_part = args.experiment in presets()  # such as spare-memory/helper
+    if path.exists() or path.suffix in (".yaml", ".yml", ".json") or (len(path.parts) > 1 and not a_part):
+        if args.target or args.draft or args.model:
+            raise SpecError("--target, --draft and --model are for presets; a file names its models itself", remedy="Leave them out.")
         return local.read_spec(path)
     found = preset(args.experiment)
-    if not args.target:
-        raise SpecError(f"the preset {found.name} needs a model", remedy="Name one with --target ALIAS; `specweb-agent doctor` lists them.")
-    spec, problems = parse_spec(found.bound(args.target, args.draft))
+    named = _named(args)
+    models = found.matched(aliases, named) | named
+    if not args.quiet and (taken := [f"{role}: {alias}" for role, alias in models.items() if role not in named]):
+        note(f"models by their names: {', '.join(taken)}")
+    spec, problems = parse_spec(found.bound(models))
     if spec is None:
         raise SpecError("\n".join([f"the preset {found.name} can't be used so:", *problem_lines(problems)]), remedy="")
     return spec
+
+
+def _named(args: argparse.Namespace) -> dict[str, str]:
+    """Role → alias, as given."""
+    found = {role: alias for role, alias in ((TARGET, args.target), (DRAFT, args.draft)) if alias}
+    for given in args.model:
+        role, _, alias = given.partition("=")
+        if not role or not alias:
+            raise SpecError(f"--model {given}: a role and an alias are due, such as LARGER=qwen-q8", remedy="")
+        found[role] = alias
+    return found
 
 
 def _tell_plan(spec: ExperimentSpec, host: Host, workloads: dict[str, Workload], budget_s: float, *, quiet: bool) -> tuple[str, str] | None:
@@ -180,14 +201,37 @@ def _tell_result(done: local.LocalRun, host: Host, out: Path) -> int:
 
 def _presets(args: argparse.Namespace) -> int:
     if args.name:
-        print(data_to_yaml(preset(args.name).data), end="")
+        found = preset(args.name)
+        print(_commands(found) if args.commands else data_to_yaml(found.data), end="")
         return OK
-    found = presets()
-    width = max(map(len, found))
-    for name, each in found.items():
-        needs = "--target ALIAS" + (" --draft ALIAS" if each.needs_draft else "")
-        print(f"{name:{width}}  {each.question}\n{'':{width}}  specweb-agent run {name} {needs}")
+    listed = presets()
+    width = max(map(len, listed))
+    for name, each in listed.items():
+        print(f"{name:{width}}  {each.question}\n{'':{width}}  specweb-agent run {name} {' '.join(map(_option, each.roles.values()))}")
+        if each.needs:
+            print(f"{'':{width}}  needs {each.needs}")
     return OK
+
+
+def _option(role: Role) -> str:
+    given = {TARGET: "--target ALIAS", DRAFT: "--draft ALIAS"}.get(role.name, f"--model {role.name}=ALIAS")
+    return f"[{given}]" if role.like else given
+
+
+def _commands(found: Preset) -> str:
+    """Of builds that stand for each dialect; a port and the threads are the host's to say."""
+    spec, problems = parse_spec(found.as_written())
+    if spec is None:
+        raise SpecError("\n".join([f"the preset {found.name} can't be read:", *problem_lines(problems)]), remedy="")
+    lines = []
+    for build in reference_builds():
+        told = reference_commands(spec, build)
+        lines.append(f"# {build.words}")
+        for arm in spec.arms:
+            words = shlex.join(told.argv[arm.name]) if arm.name in told.argv else f"# can't: {'; '.join(told.refusals[arm.name])}"
+            lines += [f"# {arm.name}", words.replace(f"'{PORT}'", PORT).replace(f"'{THREADS}'", THREADS)]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _push(args: argparse.Namespace) -> int:

@@ -53,15 +53,34 @@ class TestPresets:
         for name, found in presets().items():
             assert name in said
             assert found.question in said
-            assert f"run {name} --target ALIAS" + (" --draft ALIAS" if found.needs_draft else "") in said
+            named = [line for line in said.splitlines() if f"specweb-agent run {name} " in line]
+            assert len(named) == 1
+            assert all(f"{role.name}=ALIAS" in named[0] or f"--{role.name.lower()} ALIAS" in named[0] for role in found.roles.values())
 
     @pytest.mark.parametrize("name", presets())
     def test_each_can_be_run_on_the_wheels_engine(self, name: str, host: Host) -> None:
-        spec, problems = parse_spec(presets()[name].bound("target", "draft"))
+        found = presets()[name]
+        asked = {role: "target" if role in ("TARGET", "LARGER") else "draft" for role in found.roles}
+        spec, problems = parse_spec(found.bound(asked))
         assert spec is not None, problems
         offer = make_offer(spec, host, builtin())  # plans it and renders every arm
         assert len(offer.plan.trials) >= spec.blocks * len(spec.arms)
         assert spec.question
+
+    def test_models_are_found_by_their_names(self) -> None:
+        found = presets()["qwen3-14b-draft"]
+        aliases = ["qwen3-14b-q4_k_m", "Qwen3-14B-Q5_K_M.gguf", "unsloth/Qwen3-0.6B-Q8_0", "qwen3-4b-q8_0"]
+        assert found.matched(aliases) == {"TARGET": "Qwen3-14B-Q5_K_M.gguf", "DRAFT": "unsloth/Qwen3-0.6B-Q8_0"}
+        assert found.matched(aliases, {"DRAFT": "mine"})["DRAFT"] == "mine"
+        assert found.matched(["qwen3-140b-q5_k_m"]) == {}
+
+    def test_commands_of_both_dialects_are_printed(self, tell: Tell) -> None:
+        code, said, _ = tell("presets", "qwen3-14b-draft", "--commands")
+        assert code == 0
+        assert "--spec-type draft-simple --spec-draft-model Qwen3-0.6B-Q8_0.gguf --spec-draft-n-max 8 --spec-draft-ngl 99" in said
+        assert "--model-draft Qwen3-0.6B-Q8_0.gguf --draft-max 8 --gpu-layers-draft 99" in said
+        assert "--port {port}" in said
+        assert "# can't: mode mtp needs --spec-type draft-mtp" in tell("presets", "qwen3.8-27b-mtp", "--commands")[1]
 
     def test_one_is_printed_as_a_file(self, tell: Tell) -> None:
         code, said, _ = tell("presets", "draft-limit-sweep")
@@ -74,6 +93,14 @@ class TestPresets:
             (("run", "draft-limit-swep", "--target", "t"), "did you mean 'draft-limit-sweep'?"),
             (("run", "draft-limit-sweep"), "Name one with --target ALIAS"),
             (("run", "draft-limit-sweep", "--target", "t"), "needs a draft model"),
+            (("run", "spare-memory/more-context"), "the preset spare-memory/more-context needs a model"),
+            (("run", "qwen3.8-27b-mtp"), "needs a model (Qwen3.8 27B with MTP layers)"),
+            (("run", "spare-memory"), "Name one: spare-memory/helper, spare-memory/larger-quantisation, spare-memory/more-context"),
+            (
+                ("run", "draft-limit-sweep", "--target", "t", "--draft", "d", "--model", "HUGE=x"),
+                "no place for 'HUGE'; it has TARGET, DRAFT",
+            ),
+            (("run", "draft-limit-sweep", "--model", "x"), "a role and an alias are due"),
             (("run", "missing.yaml"), "missing.yaml can't be read"),
             (("run",), "no experiment is named"),
             (("presets", "x"), "there is no preset 'x'"),

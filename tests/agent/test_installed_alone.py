@@ -88,7 +88,7 @@ def test_what_is_in_it_and_what_is_not(built: Path, wheel: Path) -> None:
         in_sdist = [name.split("/", 1)[1] for name in archive.getnames() if "/" in name]
     for names in (in_wheel, in_sdist):
         assert not [n for n in names if "__pycache__" in n or n.startswith(("tests/", "specweb/", "workers/"))]
-        assert {f"speccore/presets/{name}.yaml" for name in presets()} <= set(names)
+        assert {f"speccore/presets/{(p.of or p.name)}.yaml" for p in presets().values()} <= set(names)
         assert {f"speccore/workloads/{file_of(w)}" for w in builtin().values()} <= set(names)
     assert {"LICENSE", "README.md", "config.example.yaml", "pyproject.toml"} <= set(in_sdist)
     tops = {n.split("/")[0] for n in in_wheel}
@@ -124,7 +124,7 @@ def test_it_says_what_it_is_and_what_is_here(alone: Path, place: Path) -> None:
 
 
 def test_it_runs_an_experiment_alone(alone: Path, place: Path) -> None:
-    spec = presets()["ngram-or-nothing"].bound("target", None)
+    spec = presets()["ngram-or-nothing"].bound({"TARGET": "target"})
     spec["points"] = [spec["points"][0] | {"max_tokens": 16, "probes": 1}]
     spec |= {"blocks": 3, "engine": {"context": 512}}
     (place / "e.yaml").write_text(yaml.safe_dump(spec))

@@ -1,0 +1,76 @@
+"""Launch commands of an experiment without a host: for builds whose capabilities were recorded once, one for each dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from pydantic import TypeAdapter
+
+from . import engines
+from .commandline import Command, command_differences
+from .engines import Bindings
+from .inventory import Capabilities, Peer
+from .spec import Arm, ExperimentSpec
+
+#: What stands in a command for what only a host decides.
+PORT, THREADS = "{port}", "{threads}"
+
+
+class ReferenceBuild(Peer):
+    name: str
+    words: str  # which builds it stands for
+    engine: str
+    capabilities: Capabilities
+
+
+@dataclass(frozen=True)
+class ReferenceCommands:
+    """``refusals``: arm → what this build can't do, in words; such an arm has no command."""
+
+    build: ReferenceBuild
+    commands: list[Command]
+    argv: dict[str, list[str]]
+    refusals: dict[str, list[str]]
+
+
+@cache
+def reference_builds() -> tuple[ReferenceBuild, ...]:
+    """Today's dialect first."""
+    folder = resources.files(engines.__name__) / "reference"
+    read = TypeAdapter(ReferenceBuild).validate_json
+    found = [read(f.read_bytes()) for f in folder.iterdir() if f.name.endswith(".json")]
+    return tuple(sorted(found, key=lambda b: b.capabilities.dialect != "spec-type"))
+
+
+def reference_commands(spec: ExperimentSpec, build: ReferenceBuild, paths: Mapping[str, str] | None = None) -> ReferenceCommands:
+    """What each arm would be started with by such a build.
+
+    ``paths`` tells where a model lies; unset, its alias with ``.gguf``. A flag in ``engine.extra`` is taken as allowed.
+    """
+    engine = engines.engine(build.engine)
+    argv: dict[str, list[str]] = {}
+    refusals: dict[str, list[str]] = {}
+    for arm in spec.arms:
+        rendered = engine.render(
+            spec.engine,
+            arm,
+            build.capabilities,
+            _bindings(spec, arm, paths or {}),
+            allowed_flags=list(spec.engine.extra),
+            threads=spec.engine.threads or THREADS,
+        )
+        if rendered.refusals:
+            refusals[arm.name] = [r.message.removeprefix(f"arm {arm.name!r}: ") for r in rendered.refusals]
+        else:
+            argv[arm.name] = rendered.argv
+    return ReferenceCommands(build, command_differences(spec, argv), argv, refusals)
+
+
+def _bindings(spec: ExperimentSpec, arm: Arm, paths: Mapping[str, str]) -> Bindings:
+    def path(model: str | None) -> str:
+        return paths.get(model, f"{model}.gguf") if model else ""
+
+    return Bindings(executable=spec.runtime.engine, target=path(spec.target.model), draft=path(arm.draft_model), port=PORT)
