@@ -87,9 +87,9 @@ class TestArithmetic:
         assert np.abs(moved - shares).sum() / 2 == pytest.approx(0.05)
         assert (moved[1] > top) == (top < 0.5)
 
-    @pytest.mark.parametrize("top", [0.51, 0.6, 0.7, 0.85, 0.9, 0.99])
-    def test_all_of_the_probability_can_be_moved_and_drawn_from(self, top: float) -> None:
-        moved = shifted(np.array([top, 1 - top]), 1.0)
+    @pytest.mark.parametrize(("seen", "of"), [(8, 10), (9, 10), (9, 11)])
+    def test_all_of_the_probability_can_be_moved_and_drawn_from(self, seen: int, of: int) -> None:
+        moved = shifted(np.array([seen, of - seen]) / of, 1.0)
         assert moved == pytest.approx([0.0, 1.0])
         assert np.random.default_rng(1).multinomial(10, moved).tolist() == [0, 10]
 
