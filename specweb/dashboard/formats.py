@@ -30,6 +30,13 @@ def signed_size(n: float) -> str:
     return f"−{text}" if n < 0 else f"+{text}"
 
 
+def signed_points(share: float) -> str:
+    """A difference of shares in points: ``+1.2``, ``−100``. The interval's own arithmetic may go beyond what shares can differ by."""
+    points = 100 * min(1.0, max(-1.0, share))
+    text = f"{abs(points):.0f}" if abs(points) >= 10 else f"{abs(points):.1f}"
+    return f"−{text}" if points < 0 else f"+{text}"
+
+
 def duration(seconds: float) -> str:
     """``8.4 s``, ``3 min 20 s``, ``2 h 5 min``."""
     if seconds < 60:

@@ -93,6 +93,11 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
         "evidence": page_queries.evidence_totals(job),
         "is_member": is_member,
     }
+    if analysis["analysis"]:
+        reachable = {t.name for t in context["evidence"] if is_member or not t.private}
+        context["quality"] = quality_section.quality_section(
+            spec, analysis["analysis"], titles, numbers_url(job), evidence_url(job, reachable)
+        )
     context["fragment"], context["fragment_tag"] = live_views.fragment(live)
     return context | live | analysis
 

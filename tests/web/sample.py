@@ -20,8 +20,21 @@ from speccore.errors import EngineOutOfMemory, ErrorBody
 from speccore.inventory import BlockShape, Device, HostInventory, MemoryShape, ModelInfo, RuntimeInfo
 from speccore.jobstate import JobState
 from speccore.protocol import AttemptReport, EvidenceRef, JobPlan, TrialPlan
-from speccore.records import AttemptSummary, Launch, Manifest, MetricsSnapshot, Sample, StreamEvent, StreamRecord, TextRecord
+from speccore.records import (
+    AttemptSummary,
+    Continuation,
+    Launch,
+    Manifest,
+    MetricsSnapshot,
+    Sample,
+    SecondLook,
+    StreamEvent,
+    StreamRecord,
+    TextRecord,
+)
+from speccore.sampling_plan import draws
 from speccore.spec import Arm, ExperimentSpec, parse_spec
+from speccore.untimed import untimed
 
 from specweb.accounts.models import Membership, Role, Team, User
 from specweb.experiments.models import Experiment, Host, Job, Lease, Visibility
@@ -204,7 +217,7 @@ def play(run: Run, *, fails: Callable[[TrialPlan], bool] = lambda _: False, n_tr
         for name, (kind, content) in files.items():
             sha256 = hashlib.sha256(content).hexdigest()
             store_blob(sha256, io.BytesIO(content), host.team, zstd=False, max_bytes=2**30)
-            refs.append(EvidenceRef(name=name, kind=kind, sha256=sha256, bytes=len(content), private=name == "texts.jsonl"))
+            refs.append(EvidenceRef(name=name, kind=kind, sha256=sha256, bytes=len(content), private=kind == "texts"))
         report = AttemptReport(
             attempt_id=attempt_id,
             job_id=str(run.job.pk),
@@ -241,7 +254,10 @@ def evidence(
         (p.id, p.point, p.item, p.seed, False) for p in trial.probes
     ]
     records = [] if error else [stream(run, arm, *r, drift=drift, rng=rng) for r in requests]
-    texts = [TextRecord(probe=r.probe, request={"prompt": NASTY}, texts=[NASTY], ids=[[1]]) for r in records]
+    texts = [answer(run, r, arm) for r in records]
+    wanted = untimed(run.experiment.parsed_spec, run.plan)[trial.id]
+    looks = [second_look(r, answer(run, r, arm)) for r in records if (r.point, r.item) in wanted.looks and not r.warmup]
+    drawn = continuations(run, trial, arm, wanted.n_continuations)
     memory = int((150 + (9 if arm.mode == "draft" else 0.4 if arm.mode != "off" else 0)) * 2**20 * (1 + rng.gauss(0, 0.001)))
     metrics = [MetricsSnapshot(at_s=1.0, when=when, probe=r.probe, status=200, text="") for r in records for when in ("before", "after")]
     samples = [Sample(at_s=1 + i / 2, phase="probing", pss_bytes=memory + i, cpu_percent=52.0) for i in range(6)]
@@ -290,12 +306,44 @@ def evidence(
         "metrics.jsonl": ("metrics", metrics),
         "samples.jsonl": ("samples", [] if error else samples),
     }
+    many |= {"second-look.jsonl": ("texts", looks)} if looks else {}
+    many |= {"continuations.jsonl": ("texts", drawn)} if drawn and not error else {}
     one = {"launch.json": ("launch", launch), "manifest.json": ("manifest", manifest), "attempt.json": ("attempt", summary)}
     return (
         {"server.log": ("log", "\n".join(log).encode() + b"\n")}
         | {n: (kind, b"".join(r.model_dump_json().encode() + b"\n" for r in rows)) for n, (kind, rows) in many.items()}
         | {n: (kind, value.model_dump_json().encode()) for n, (kind, value) in one.items()}
     )
+
+
+def answer(run: Run, record: StreamRecord, arm: Arm) -> TextRecord:
+    """64 tokens, the same in all arms; but draft-8 answers one greedy prompt wrongly and one at a near-tie."""
+    temperature = run.experiment.parsed_spec.point(record.point).sampling.temperature
+    ids = [int(hashlib.sha256(f"{record.item} {i}".encode()).hexdigest()[:2], 16) for i in range(64)]
+    if arm.name == "draft-8" and not record.warmup:
+        items = sorted({p.item for t in run.plan.trials for p in t.probes if p.point == record.point})
+        ids[14:] = [300] * 50 if record.item == items[0] else ids[14:]
+        ids[20:] = [301] * 44 if record.item == items[1] else ids[20:]
+    request = {"prompt": f"{NASTY} {record.item}", "temperature": temperature}
+    return TextRecord(probe=record.probe, request=request, texts=[NASTY], ids=[ids])
+
+
+def second_look(record: StreamRecord, answered: TextRecord) -> SecondLook:
+    """The target was sure of every token but the twenty-first."""
+    ids = [i for event in answered.ids for i in event]
+    gaps = [0.05 if i == 20 else 3.0 for i in range(len(ids))]
+    return SecondLook(probe=record.probe, point=record.point, item=record.item, ids=ids, gaps_nat=gaps, cut=True)
+
+
+def continuations(run: Run, trial: TrialPlan, arm: Arm, n: int) -> list[Continuation]:
+    """Draws of four tokens; those of ngram-simple come from another distribution."""
+    found = []
+    for seed in draws(run.experiment.parsed_spec, trial, n) if n else ():
+        rng = random.Random(seed)
+        likely = 0.9 if arm.name == "ngram-simple" else 0.5
+        ids = [1 if rng.random() < likely else rng.randrange(2, 6) for _ in range(4)]
+        found.append(Continuation(item="prompt", seed=seed, ids=ids, drafted=None if arm.mode == "off" else 2))
+    return found
 
 
 def stream(
