@@ -85,7 +85,7 @@ def _add(answers: Answers, arm: str, block: int, record: StreamRecord, text: Tex
         answers.left_out[f"{record.point}: {output}"] += 1
         return
     answers.by_point.setdefault(record.point, {}).setdefault(arm, []).append(output)
-    answers.prompts[record.point, record.item] = str(text.request.get("prompt", ""))
+    answers.prompts[record.point, output.item] = str(text.request.get("prompt", ""))
 
 
 def judged(answers: Answers, gaps: Gaps) -> dict[str, dict[str, Agreement]]:

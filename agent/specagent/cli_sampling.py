@@ -150,7 +150,7 @@ def _asked(args: argparse.Namespace, slots: int) -> Asked:
     if args.prompts > len(workload.items):
         raise SpecError(f"--prompts {args.prompts}: {workload.ref} has {len(workload.items)}", remedy="")
     return Asked(
-        prompts={item.id: item.prompt for item in workload.items[: args.prompts]},
+        prompts={item.id: item.opening for item in workload.items[: args.prompts]},
         n=args.n,
         positions=args.positions,
         temperature=args.temperature,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from .canonical import sha256_of
 from .records import StreamRecord, TextRecord
+from .tasks import answer_name
 
 #: Where the target itself holds its two likeliest tokens further apart (difference of natural log-probabilities), choosing
 #: another than the likeliest is no matter of rounding.
@@ -159,4 +160,4 @@ def read_output(record: StreamRecord, text: TextRecord, block: int) -> Output | 
     without = sum(e.without_id for e in record.events)
     if not ids or without:
         return f"{without} of its tokens came without an id" if without else "it came without token ids"
-    return Output(record.item, block, ids, cut=record.final.get("stop_type") == "limit")
+    return Output(answer_name(record.item, record.turn), block, ids, cut=record.final.get("stop_type") == "limit")

@@ -144,7 +144,12 @@ class Point(Person):
 
     workload: str = Field(min_length=1, max_length=120, pattern=PLAIN_PATTERN, description="name, or name@version")
     concurrency: int = Field(default=1, ge=1, le=256, description="requests in flight at once")
-    occupied_context: int = Field(default=0, ge=0, le=4_194_304, description="tokens of context before the prompt")
+    occupied_context: int = Field(
+        default=0,
+        ge=0,
+        le=4_194_304,
+        description="tokens in the context when the answer begins, the prompt's included: real text stands before it",
+    )
     sampling: Sampling = Sampling()
     max_tokens: int = Field(default=128, ge=2, le=131_072, description="most tokens of an answer")
     probes: int = Field(

@@ -46,6 +46,11 @@ def check_of(item: Item, turn: int | None) -> tuple[Check | None, str]:
     return item.turns[turn - 1].check, item.turns[turn - 1].prompt
 
 
+def answer_name(item: str, turn: int | None) -> str:
+    """An answer's name in one point: each turn of a task has its own."""
+    return item if turn is None else f"{item}, turn {turn}"
+
+
 def length_key(item: str, turn: int | None) -> str:
     """Under which the length of an answer goes: a task has one for each turn."""
     return item if turn is None else f"{item}\n{turn}"

@@ -165,7 +165,12 @@ POINT = (
     _number("concurrency", "Concurrency", "Requests in flight at a time; needs as many slots.", "1"),
 )
 POINT_MORE = (
-    _number("occupied_context", "Occupied context", "Tokens that are in the cache before the timed answer.", "0"),
+    _number(
+        "occupied_context",
+        "Occupied context",
+        "Tokens in the context when the timed answer begins, the prompt’s included: real text stands before it.",
+        "0",
+    ),
     _number(
         "rate_per_s",
         "Rate, 1/s",
