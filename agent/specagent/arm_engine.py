@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ class Standing:
 
 
 @contextlib.contextmanager
-def standing(job: PreparedJob, arm: str, work: Path, stop: threading.Event) -> Iterator[Standing]:
-    """Its log is left under ``work``. Raises why it did not start, as :func:`ready.wait_ready` does."""
+def standing(job: PreparedJob, arm: str, work: Path, stop: threading.Event, more: Sequence[str] = ()) -> Iterator[Standing]:
+    """Its log is left under ``work``. ``more``: words after those of its command. Raises why it did not start, as :func:`ready.wait_ready` does."""
     name = str(uuid.uuid4())
     folder = work / name
     folder.mkdir(parents=True)
@@ -37,7 +37,7 @@ def standing(job: PreparedJob, arm: str, work: Path, stop: threading.Event) -> I
     if records:
         records.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = folder / "server.log"
-    engine = Engine(rendered.argv, environment, folder, log, record=records / f"{name}.json" if records else None)
+    engine = Engine([*rendered.argv, *more], environment, folder, log, record=records / f"{name}.json" if records else None)
     try:
         props = ready.wait_ready(engine, job.dialect, port, log, job.offer.spec.engine.start_timeout_s, stop)
         check_loaded(job, props)

@@ -1,4 +1,4 @@
-"""The command line: run · push · presets · probe · compare · sampling-test · agreement · fit · enrol · poll · once · inventory · doctor."""
+"""The command line: run · push · presets · probe · compare · sampling-test · agreement · fit · break-even · enrol · poll · once · inventory · doctor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from speccore.errors import HostError, SpecWebError
 
-from . import __version__, cli_agreement, cli_fit, cli_probe, cli_run, cli_sampling, doctor
+from . import __version__, cli_agreement, cli_break_even, cli_fit, cli_probe, cli_run, cli_sampling, doctor
 from .client import Client, Unreachable
 from .config import Config, find_config, load_config
 from .connection import Refused
@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     cli_sampling.add_commands(actions, common)
     cli_agreement.add_commands(actions, common)
     cli_fit.add_commands(actions, common)
+    cli_break_even.add_commands(actions, common)
 
     enrol = actions.add_parser("enrol", parents=[common], help="make this host known to a server")
     enrol.add_argument("--server", help="the server's address, https://…")

@@ -173,13 +173,28 @@ def _should_fit(spec: ExperimentSpec, inventory: HostInventory | None, models: M
     told = [n for n in needs(spec, inventory, target, drafts) if n.largest is not None and not spec.arm(n.arm).control]
     if not told or told[0].arm != spec.baseline.name:
         return []
-    room = f"{told[0].room_bytes / 2**30:.3g} GiB of {told[0].place}"
-    return [f"By the estimate {', '.join(_largest(n) for n in told)} should fit into {room}."]
+    room = f"{size(told[0].room_bytes)} of {told[0].place}"
+    return [f"By the estimate {_largest(told)} should fit into {room}."]
 
 
-def _largest(need: Need) -> str:
-    top = " (all that the model was trained for)" if need.trained is not None and (need.largest or 0) >= need.trained else ""
-    return f"{need.largest:,} tokens per slot with {need.arm}{top}"
+def _largest(told: Sequence[Need]) -> str:
+    """``131,072 tokens per slot (all that the model was trained for) with off, 96,256 with draft-4 and draft-8``."""
+    by_size: dict[int, list[str]] = {}
+    for need in told:
+        by_size.setdefault(need.largest or 0, []).append(need.arm)
+    trained, parts = told[0].trained, []
+    for i, (tokens, arms) in enumerate(by_size.items()):
+        unit = " tokens per slot" if i == 0 else ""
+        top = " (all that the model was trained for)" if trained is not None and tokens >= trained else ""
+        names = (
+            "every arm"
+            if len(by_size) == 1 and len(arms) > 1
+            else " and ".join(arms)
+            if len(arms) < 3
+            else f"{', '.join(arms[:-1])} and {arms[-1]}"
+        )
+        parts.append(f"{tokens:,}{unit}{top} with {names}")
+    return ", ".join(parts)
 
 
 def _context(t: TrialMemory) -> int | None:

@@ -90,11 +90,20 @@ def test_what_a_helper_costs_is_said(run: sample.Run) -> None:
 def test_what_should_fit_is_said_with_and_without(run: sample.Run) -> None:
     found = section(run)
     assert found is not None
-    (said,) = found.sentences
-    assert said.startswith(
-        "By the estimate 2,048 tokens per slot with off (all that the model was trained for), 2,048 tokens per slot with draft-"
+    all_alike = (
+        "By the estimate 2,048 tokens per slot (all that the model was trained for) with every arm should fit into 24 GiB of memory."
     )
-    assert said.endswith("should fit into 24 GiB of memory.")
+    assert found.sentences == [all_alike]
+    inventory = page_queries.frozen_inventory(Job.objects.get(pk=run.job.pk))
+    assert inventory is not None
+    small = inventory.model_copy(update={"memory_bytes": 20 * MIB})
+    tight = section(run, inventory=small)
+    assert tight is not None
+    arms = [a.name for a in run.experiment.parsed_spec.arms if a.mode == "draft"]
+    assert tight.sentences[0].startswith(
+        "By the estimate 2,048 tokens per slot (all that the model was trained for) with off and ngram-simple, "
+    )
+    assert tight.sentences[0].endswith(f" with {' and '.join(arms)} should fit into 20 MiB of memory.")
 
 
 def test_what_was_tried_stands_before_what_should_fit(run: sample.Run) -> None:
@@ -127,7 +136,7 @@ def test_the_page_has_both(run: sample.Run) -> None:
     client.force_login(run.people.owner)  # type: ignore[attr-defined]
     page = client.get(f"/experiments/{run.experiment.pk}/").content.decode()
     assert '<h2 id="memory">' in page
-    assert "By the estimate 2,048 tokens per slot with off" in page
+    assert "with every arm should fit into 24 GiB of memory." in page
     assert re.search(r"needs \d+\.\d\d, has \d+\.\d\d: decoding (pays|lacks)", page)
 
 
