@@ -367,7 +367,7 @@ class TestOtherServers:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (("http://127.0.0.1:1", "--workload", "repo-task"), "holds tasks of several turns, and a probe asks single prompts"),
+        (("probe", "h", "--workload", "repo-task"), "holds tasks of several turns, and a probe asks single prompts"),
         (("probe",), "no server is named"),
         (("probe", "ftp://x"), "is no http:// or https:// address"),
         (("probe", "http://u:p@h"), "holds a name or a password"),
