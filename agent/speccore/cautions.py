@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from . import memory_needs, occupancy, preflight
+from . import early, memory_needs, occupancy, preflight
 from .dealing import warmup_shares
 from .fit import MOST_STARTS
 from .integrity import FEW_PROMPTS
@@ -39,6 +39,7 @@ def cautions(spec: ExperimentSpec, workloads: Mapping[str, Workload], places: It
     """``workloads`` are keyed as the points name them. Each caution names its field, so that a form can put it there."""
     found = [
         *_of_blocks(spec),
+        *(caution("sequential", words) for words in early.cautions(spec)),
         *_of_points(spec, workloads),
         *_of_loads(spec, workloads),
         *_of_paces(spec, workloads),

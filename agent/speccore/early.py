@@ -207,6 +207,26 @@ def told(verdict: Verdict, taken: LookTaken | None) -> Verdict:
     return verdict.model_copy(update={"sentence": f"{verdict.sentence}; {in_words(taken)}"})
 
 
+def cautions(spec: ExperimentSpec) -> Iterator[str]:
+    """What to think of before an experiment that stops early."""
+    if not spec.sequential:
+        return
+    if spec.blocks <= MIN_BLOCKS:
+        yield f"with {spec.blocks} of the blocks nothing can end early: the first look is after block {MIN_BLOCKS}"
+    if not any(not a.is_baseline and not a.control for a in spec.arms):
+        yield "nothing ends early without an arm that has speculation"
+    elif any(a.control for a in spec.arms):
+        yield "the control ends with the last arm that is decided, and a contrast of fewer blocks adds nothing to the floor of more"
+
+
+def schedule_in_words(spec: ExperimentSpec) -> str:
+    """``after blocks 3, 5, 7 and 10``; '' where nothing ends early."""
+    if not spec.sequential or spec.blocks < MIN_BLOCKS:
+        return ""
+    *first, last = map(str, schedule(spec.blocks))
+    return f"after blocks {', '.join(first)} and {last}" if first else f"after block {last}"
+
+
 def in_words(taken: LookTaken) -> str:
     """What a verdict says of the look that it rests on."""
     level = percent_of(taken.confidence)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from speccore import early
 from speccore.inventory import HostInventory
 from speccore.spec import ExperimentSpec
 
@@ -42,6 +43,7 @@ def held_fixed(spec: ExperimentSpec, job: Job, alias: str, inventory: HostInvent
         Fact("stop", "EOS or " + " / ".join(sorted({f"{p.max_tokens:,}" for p in spec.points})) + " tokens"),
         Fact("seed", f"{spec.seed}; equal in all arms of a block"),
         Fact("margin", f"{100 * spec.margin:g} %"),
+        *([Fact("early looks", looks)] if (looks := early.schedule_in_words(spec)) else []),
     ]
     if inventory:
         system = " ".join(v for k in ("system", "release", "machine") if (v := inventory.os.get(k)))

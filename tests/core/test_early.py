@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from speccore import early
+from speccore.cautions import cautions
 from speccore.compare import JobFacts, analyse_job
 from speccore.errors import EngineExitedAtStart
 from speccore.measurement import AttemptMeasurement, ComparisonResult, Interval
@@ -271,3 +272,30 @@ def test_arms_are_compared_with_each_other_at_the_confidence_of_a_look() -> None
     assert early.confidence_after(10, 10) == pytest.approx(looks((3, 5, 7, 10))[3].confidence)
     assert early.confidence_after(2, 10) == pytest.approx(0.95)
     assert math.isclose(early.confidence_after(2, 2), 0.95)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"blocks": 3}, ["with 3 of the blocks nothing can end early: the first look is after block 3"]),
+        ({"blocks": 10}, []),
+        ({"blocks": 3, "sequential": False}, []),
+        ({"arms": [{"name": "again", "mode": "off", "control": True}]}, ["nothing ends early without an arm that has speculation"]),
+        ({"arms": [draft(4), {"name": "again", "mode": "off", "control": True}]}, ["the control ends with the last arm that is decided"]),
+    ],
+)
+def test_what_to_think_of_before(more: dict[str, Any], said: list[str]) -> None:
+    arms = more.pop("arms", [draft(4)])
+    spec = spec_of(*arms, **({"blocks": 10, "sequential": True} | more))
+    found = [c.message for c in cautions(spec, {}) if c.field == "sequential"]
+    assert [words[: len(start)] for words, start in zip(found, said, strict=True)] == said
+
+
+def test_the_looks_of_a_plan_in_words() -> None:
+    assert [early.schedule_in_words(spec_of(blocks=n, sequential=True)) for n in (2, 3, 4, 10)] == [
+        "",
+        "after block 3",
+        "after blocks 3 and 4",
+        "after blocks 3, 5, 7 and 10",
+    ]
+    assert early.schedule_in_words(spec_of(blocks=10)) == ""
