@@ -92,3 +92,16 @@ def test_no_field_became_required(path: Path) -> None:
     for field in REQUIRED[path.stem]:
         with pytest.raises(ValidationError):
             decode(model_of(path), {k: v for k, v in least.items() if k != field})
+
+
+def test_early_looks_came_later_and_are_told_in_optional_fields() -> None:
+    """A peer of before says nothing of them and is understood: nothing was looked at, nothing is decided."""
+    then = {p.stem: frozen(p) for p in FILES}
+    assert "looked" not in then["PollReply"]
+    assert decode(protocol.PollReply, then["PollReply"]).looked is None
+    told = {"job_id": "j", "after_block": 5, "decided": {"draft-3": 5}}
+    now = decode(protocol.PollReply, then["PollReply"] | {"looked": told | {"of_2031": 1}})
+    assert now.looked.model_dump() == told
+    offer = then["PollReply"]["job"]
+    assert "decided" not in offer
+    assert (decode(protocol.JobOffer, offer).looked_after, decode(protocol.JobOffer, offer).decided) == (0, {})
