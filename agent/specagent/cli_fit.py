@@ -97,7 +97,7 @@ def shown(found: Fit, baseline: str) -> str:
     lines = [f"{a.arm}: {a.words()}" + _starts(a) for a in found.arms]
     if said := together(found, baseline):
         lines += ["", said]
-    if found.reserve_bytes is not None:
+    if found.reserve_bytes:
         lines.append(f"A context counts where {size(found.reserve_bytes)} of {found.place} stay free.")
     return "\n".join(lines)
 

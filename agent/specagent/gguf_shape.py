@@ -10,6 +10,8 @@ from speccore.inventory import BlockShape, MemoryShape
 
 _BLOCK = re.compile(r"^blk\.(\d+)\.")
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
+#: Looked up like the embedding, and kept where that is.
+_BY_LAYER = "per_layer_token_embd.weight"
 #: Keys under the architecture's name with which a cache is no product of heads and widths; and what the cache then is.
 _OTHER_CACHES = {
     "attention.kv_lora_rank": "keeps its cache compressed (latent attention)",
@@ -31,7 +33,7 @@ def memory_shape(readers: Sequence[Any], architecture: str) -> MemoryShape:
     for name, tensor in tensors.items():
         if match := _BLOCK.match(name):
             by_block.setdefault(int(match[1]), {})[name[match.end() :]] = tensor
-        elif name != _EMBEDDING:
+        elif name not in (_EMBEDDING, _BY_LAYER):
             rest += int(tensor.n_bytes)
     n_blocks = max(keys.number("block_count") or 0, max(by_block, default=-1) + 1)
     window = keys.number("attention.sliding_window") or 0
@@ -50,6 +52,7 @@ def memory_shape(readers: Sequence[Any], architecture: str) -> MemoryShape:
         n_next=min(keys.number("nextn_predict_layers") or 0, n_blocks),
         embedding_bytes=int(tensors[_EMBEDDING].n_bytes) if _EMBEDDING in tensors else 0,
         other_bytes=rest,
+        host_bytes=int(tensors[_BY_LAYER].n_bytes) if _BY_LAYER in tensors else 0,
         tied=_EMBEDDING in tensors and _OUTPUT not in tensors,
         width=keys.number("embedding_length") or 0,
         feed_forward=max((int(w) for w in keys.row("feed_forward_length", n_blocks) or []), default=0),

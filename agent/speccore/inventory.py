@@ -74,6 +74,7 @@ class MemoryShape(Peer):
     n_next: int = Field(default=0, ge=0)  # of the blocks, at the end: a head for mtp, loaded for that only
     embedding_bytes: int = Field(ge=0)  # of tokens; stays in the host's memory
     other_bytes: int = Field(ge=0)  # the output's weights and norms
+    host_bytes: int = Field(default=0, ge=0)  # further tables that are looked up in the host's memory, e.g. embeddings by layer
     tied: bool = False  # the embedding is the output's too
     width: int = Field(ge=0)
     feed_forward: int = Field(default=0, ge=0)

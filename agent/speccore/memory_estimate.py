@@ -188,7 +188,7 @@ def _weights(load: _Load) -> list[Part]:
     if not load.held:
         return []  # of a model that is open already
     shape = load.shape
-    held = {True: 0.0, False: float(shape.embedding_bytes)}
+    held = {True: 0.0, False: float(shape.embedding_bytes + shape.host_bytes)}
     for i in load.held:
         held[load.on_device(i)] += shape.blocks[i].weights
     output_there = load.on_device(len(shape.blocks))

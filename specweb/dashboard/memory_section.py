@@ -160,7 +160,7 @@ def _fitted(spec: ExperimentSpec, trials: Sequence[TrialMemory]) -> list[str]:
     said = together(found, spec.baseline.name)
     lines = [f"Largest context that loads here, tried after the blocks: {said}."] if said else []
     lines += [f"{a.arm} {a.words()}{'' if a.exact or a.withheld else '; not exact'}." for a in found.arms]
-    if found.reserve_bytes is not None:
+    if found.reserve_bytes:
         lines.append(f"A context counts where {size(found.reserve_bytes)} of {found.place} stay free.")
     return lines
 

@@ -85,3 +85,9 @@ def test_a_window_counts_where_the_file_says_which_blocks_have_it(write: Write) 
 @pytest.mark.parametrize(("key", "said"), [("attention.kv_lora_rank", "compressed"), ("wkv.head_size", "of its own kind")])
 def test_another_kind_of_cache_is_named(write: Write, key: str, said: str) -> None:
     assert said in write({"block_count": 1, key: 4}, blocks(ATTENTION)).unknown
+
+
+def test_tables_that_are_looked_up_in_the_host_are_told_apart(write: Write) -> None:
+    more = {"token_embd.weight": (16, 8), "per_layer_token_embd.weight": (16, 32), "output_norm.weight": (8,)}
+    shape = write({"block_count": 1}, blocks(ATTENTION) | more)
+    assert (shape.embedding_bytes, shape.host_bytes, shape.other_bytes, shape.tied) == (16 * 8 * 4, 16 * 32 * 4, 8 * 4, True)

@@ -126,6 +126,15 @@ def test_on_a_device_the_embedding_stays_and_layers_follow_their_number() -> Non
     assert draft_in_host.bytes_of("target", on_device=True) == all_there.device
 
 
+def test_tables_by_layer_stay_in_the_host_and_are_never_copied() -> None:
+    memory = TARGET.memory
+    assert memory is not None
+    by_layer = TARGET.model_copy(update={"memory": memory.model_copy(update={"host_bytes": 10 * MIB})})
+    plain, found = told(OFF, on_device=True), told(OFF, by_layer, on_device=True)
+    assert found.device == plain.device
+    assert found.host == plain.host + 10 * MIB
+
+
 def test_blocks_with_a_window_keep_no_more_than_it() -> None:
     memory = TARGET.memory
     assert memory is not None
