@@ -12,7 +12,7 @@ from .comparison_table import Cell, Head, NumbersUrl, definition, metric_cell, p
 
 #: Columns of the split: head, metric, field after ``arm_`` or ``baseline_``.
 COLUMNS = (
-    ("whole task", "equal_work_s", "equal_work_s"),
+    ("whole task,\u00a0s", "equal_work_s", "equal_work_s"),
     ("reading", "task_prefill_s", "task_prefill_s"),
     ("decoding", "task_decode_s", "task_decode_s"),
     ("tools", "task_tool_wait_s", "task_tool_wait_s"),
