@@ -8,7 +8,7 @@ TESTS ?= tests
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo test check format bench bench-probe bench-coverage bench-aa bench-sequential chaos up environment python
+.PHONY: demo test check format bench bench-probe bench-coverage bench-aa bench-synthetic bench-sequential chaos up environment python
 
 # Without an interpreter nothing else can say what is missing.
 python:
@@ -58,6 +58,10 @@ bench-aa: environment
 # OUT= N= REAL= : what early looks save, simulated; REAL=2 also two experiments on the demo's models.
 bench-sequential: environment
 	OMP_NUM_THREADS=1 $(IN_VENV) -m bench.time_to_decide $(if $(N),--n $(N)) $(if $(REAL),--real $(REAL)) $(if $(OUT),--out "$(OUT)")
+
+# OUT= : counted against asked acceptance, where the build that LLAMA_SERVER names can be told what to accept.
+bench-synthetic: environment
+	$(IN_VENV) -m bench.synthetic $(if $(OUT),--out "$(OUT)")
 
 # RUNS= SEED= OUT= : random faults on the small models; the result as JSON.
 chaos: environment
