@@ -12,16 +12,18 @@ from django.utils.http import content_disposition_header
 from rest_framework.request import Request
 from rest_framework.response import Response
 from speccore.errors import NotPossible
+from speccore.yamltext import data_to_yaml
 
 from specweb.experiments.models import Job
 from specweb.experiments.services.jobs import request_cancel, request_pause, resume_job, retry_job
+from specweb.experiments.services.reproducing import reproduction_of
 from specweb.results import api_queries, page_queries
 from specweb.results.store import CHUNK, open_blob
 
 from . import people_query as query
 from . import people_shapes as shapes
 from .people_auth import PeopleView, refuse_unless_submitter
-from .people_renderers import Bytes, OtherThanJson
+from .people_renderers import Bytes, OtherThanJson, Yaml
 
 FILES_SHOWN, FILES_MOST = 500, 2_000
 
@@ -47,6 +49,19 @@ class CancelView(PeopleView):
         if not request_cancel(job, now=timezone.now(), by=request.user.get_username()):
             raise NotPossible("nothing to cancel: the job has ended, or is being cancelled already", remedy="Look at its state.")
         return _answer(job)
+
+
+class JobSpecView(OtherThanJson):
+    """The experiment of a job, pinned to what it ran with."""
+
+    renderer_classes = [Yaml]
+
+    def get(self, request: Request, job_id: UUID) -> Response:
+        query.only(request)
+        job = page_queries.job_shown(request.user, job_id)
+        if job is None:
+            raise Http404
+        return Response(data_to_yaml(reproduction_of(job)))
 
 
 class PauseView(PeopleView):

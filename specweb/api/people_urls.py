@@ -17,6 +17,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/pause", jobs.PauseView.as_view(), name="api-job-pause"),
     path("jobs/<uuid:job_id>/resume", jobs.ResumeView.as_view(), name="api-job-resume"),
     path("jobs/<uuid:job_id>/retry", jobs.RetryView.as_view(), name="api-job-retry"),
+    path("jobs/<uuid:job_id>/spec.yaml", jobs.JobSpecView.as_view(), name="api-job-spec"),
     path("jobs/<uuid:job_id>/evidence", jobs.EvidenceListView.as_view(), name="api-evidence-list"),
     path("attempts/<uuid:attempt_id>/evidence/<str:name>", jobs.EvidenceView.as_view(), name="api-evidence"),
     path("hosts/", views.HostsView.as_view(), name="api-hosts"),

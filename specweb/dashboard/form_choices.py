@@ -63,6 +63,10 @@ def choices(hosts: Sequence[Host], work: list[WorkloadOffer], now: datetime, lim
     return Choices(_lists(hosts, inventories, work), shown, inventories, work)
 
 
+def inventories_of(hosts: Iterable[Host]) -> list[HostInventory]:
+    return [h.inventory.parsed for h in hosts if h.inventory]
+
+
 def _lists(hosts: Sequence[Host], inventories: Sequence[HostInventory], work: list[WorkloadOffer]) -> dict[str, list[Offer]]:
     builds = [r for i in inventories for r in i.runtimes]
     labels = [(k, v) for h in hosts for k, v in h.labels.items()]
@@ -124,7 +128,7 @@ def sample_data() -> dict[str, Any]:
 
 def usual_data(offered: Choices) -> dict[str, Any]:
     """What a new experiment starts with: a likely pair of models, the usual kinds of work, five blocks."""
-    target, draft = _likely_pair(offered.inventories)
+    target, draft = likely_pair(offered.inventories)
     modes = {o.value for o in offered.lists["modes"] if o.group != "no host of yours offers"}
     arms: list[dict[str, Any]] = [{"name": "off", "mode": "off"}]
     if draft or not target or "ngram-simple" not in modes:
@@ -152,7 +156,7 @@ def usual_data(offered: Choices) -> dict[str, Any]:
     }
 
 
-def _likely_pair(inventories: Iterable[HostInventory]) -> tuple[ModelInfo | None, ModelInfo | None]:
+def likely_pair(inventories: Iterable[HostInventory]) -> tuple[ModelInfo | None, ModelInfo | None]:
     """The largest model with a much smaller one of the same tokenizer, of the first host that has such; else just a model."""
     alone: ModelInfo | None = None
     for inventory in inventories:

@@ -10,7 +10,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import TooManyFieldsSent
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -34,6 +34,7 @@ from .form_data import data_of, typed_of, words_of
 from .form_page import SUMMARY, Fault, Reply, Sent, faults_of, form_of, own_faults, read_sent
 from .form_preview import preview_shown
 from .form_session import ended, log_in_and_go_on, not_allowed
+from .form_starts import start_of
 from .form_take import is_take, take
 from .limits import limits
 
@@ -84,30 +85,10 @@ def _sent(request: HttpRequest) -> Sent:
 
 
 def _start(request: HttpRequest, teams: list[Team]) -> HttpResponse:
-    """A new form: with good defaults, with the sample, or with what an earlier experiment asked."""
-    team = next((t for t in teams if t.slug == request.GET.get("team")), teams[0])
-    origin, notice = request.GET.get("from", ""), ""
-    data: dict[str, Any] | None = None
-    if origin == "sample":
-        data, notice = form_choices.sample_data(), "This is the sample experiment. Change what you like, or submit it as it is."
-    elif origin:
-        earlier = _earlier(request, origin)
-        data = earlier.parsed_spec.model_dump(mode="json", exclude_defaults=True)
-        team = next((t for t in teams if t.pk == earlier.team_id), team)
-        notice = f"This is what “{earlier.name}” asked. It stays as it is; what you submit becomes an experiment of its own."
-    sent = Sent(key=str(uuid.uuid4()), team=team.slug)
-    return _page(request, teams, team, Reply(sent, notice=notice), data=data)
-
-
-def _earlier(request: HttpRequest, origin: str) -> Experiment:
-    try:
-        wanted = uuid.UUID(origin)
-    except ValueError:
-        raise Http404 from None
-    found = offers.experiment_to_copy(request.user, wanted)
-    if found is None:
-        raise Http404
-    return found
+    """A new form: with good defaults, or with what the address names."""
+    start = start_of(request, teams)
+    sent = Sent(key=str(uuid.uuid4()), team=start.team.slug)
+    return _page(request, teams, start.team, Reply(sent, notice=start.notice), data=start.data)
 
 
 def _page(

@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from . import control_views, evidence_views, form_views, host_views, live_views, overview_views, views
+from . import control_views, evidence_views, form_views, host_views, live_views, overview_views, preset_views, views
 
 urlpatterns = [
     path("", overview_views.overview, name="overview"),
@@ -11,6 +11,7 @@ urlpatterns = [
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("experiments/new", form_views.experiment_new, name="experiment-new"),
+    path("experiments/presets", preset_views.presets, name="presets"),
     path("experiments/preview", form_views.experiment_preview, name="experiment-preview"),
     path("experiments/<uuid:experiment_id>/", views.experiment, name="experiment"),
     path("hosts/", host_views.hosts, name="hosts"),

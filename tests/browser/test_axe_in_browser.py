@@ -51,6 +51,7 @@ def pages(done: sample.Run, running: sample.Run) -> dict[str, str]:
         "hosts": reverse("hosts"),
         "host": reverse("host", args=[Host.objects.get().pk]),
         "enrol": reverse("host-enrol"),
+        "presets": reverse("presets"),
     }
 
 
