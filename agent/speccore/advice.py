@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .integrity import TASK_CHECKS
-from .measurement import ComparisonResult, Interval, value_of
+from .measurement import GREEDY_ANSWERS, ComparisonResult, Interval, value_of
 from .metrics import METRICS
 from .spec import Point
 from .verdict import ratio
@@ -64,4 +64,5 @@ def _terms(best: ComparisonResult) -> str:
         lost = best.context_lost_tokens
         parts.append("context kept" if lost <= 0 else f"{lost:,} tokens of context per slot lost")
     notes = [c.sentence for c in best.checks if c.name == TASK_CHECKS and c.state != "passed"]
+    notes += [c.sentence for c in best.checks if c.name == GREEDY_ANSWERS and c.state == "failed"]  # a fast wrong arm is no good news
     return "; ".join([", ".join(parts), *notes])

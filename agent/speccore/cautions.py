@@ -10,6 +10,7 @@ from .dealing import warmup_shares
 from .fit import MOST_STARTS
 from .integrity import FEW_PROMPTS
 from .inventory import HostInventory, ModelInfo, RuntimeInfo
+from .quality import LEAST_TO_HOLD
 from .settling import window_size
 from .spec import BASELINE_MODE, Arm, ExperimentSpec, SpecProblem
 from .stats import MIN_BLOCKS
@@ -41,6 +42,7 @@ def cautions(spec: ExperimentSpec, workloads: Mapping[str, Workload], places: It
         *_of_blocks(spec),
         *(caution("sequential", words) for words in early.cautions(spec)),
         *_of_points(spec, workloads),
+        *_of_quality(spec, workloads),
         *_of_loads(spec, workloads),
         *_of_paces(spec, workloads),
         *_of_arms(spec),
@@ -73,6 +75,21 @@ def _of_points(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Itera
             more = "take more blocks or probes" if there >= FEW_PROMPTS else f"{workload.ref} has no more than {there}"
             words = f"{n} different prompt{'' if n == 1 else 's'} will be asked, so the answer holds for these only; {FEW_PROMPTS} are needed for the kind of work: {more}"
             yield caution(f"points.{i}.probes" if there >= FEW_PROMPTS else f"points.{i}.workload", words)
+
+
+def _of_quality(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterator[SpecProblem]:
+    """Quality that must be shown held needs prompts: equal answers to fewer show nothing."""
+    if spec.requirements.quality != "held":
+        return
+    for i, point in enumerate(spec.points):
+        workload = workloads.get(point.workload)
+        n = min(len(workload.items), spec.blocks * point.n_requests) if workload else LEAST_TO_HOLD
+        if n < LEAST_TO_HOLD:
+            words = (
+                f"quality must be shown held, which takes {LEAST_TO_HOLD} different prompts at the least; {n} will be asked here, so that no "
+                "arm can be kept: take more probes or blocks, or a longer workload"
+            )
+            yield caution(f"points.{i}.probes", words)
 
 
 def _of_loads(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterator[SpecProblem]:

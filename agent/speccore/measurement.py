@@ -311,6 +311,10 @@ class AgreementResult(Peer):
     words: str
 
 
+#: Names of what quality is seen by.
+TASK_CHECKS, GREEDY_ANSWERS, SAMPLING_RULE = "task checks", "greedy answers", "sampling rule"
+
+
 class QualityMeasure(Peer):
     """One way to see whether an arm's answers are as good as the baseline's. Shares of distinct prompts, arm minus baseline."""
 

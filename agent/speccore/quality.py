@@ -18,7 +18,7 @@ from . import stats
 from .agreement import Agreement, Output, agreement, arm_pairs, asked_of, own_pairs, read_output
 from .formats import percent
 from .inventory import Peer
-from .measurement import AgreementResult, QualityMeasure, Withheld
+from .measurement import GREEDY_ANSWERS, TASK_CHECKS, AgreementResult, QualityMeasure, Withheld
 from .protocol import TrialPlan
 from .records import CONTINUATIONS, RECORDS, SECOND_LOOK, TEXTS, Continuation, SecondLook, StreamRecord, TextRecord
 from .spec import BASELINE_MODE, ExperimentSpec, Point
@@ -26,8 +26,9 @@ from .verdict import QUALITY_TOLERANCE
 
 #: The files of an attempt that are read here.
 FILES = (RECORDS, TEXTS, SECOND_LOOK, CONTINUATIONS)
-GREEDY_ANSWERS, TASK_CHECKS, SAMPLING_RULE = "greedy answers", "task checks", "sampling rule"
 _NAMED = 10
+#: So many prompts answered alike show quality held; fewer never do.
+LEAST_TO_HOLD = stats.prompts_to_hold(QUALITY_TOLERANCE)
 
 _Model = TypeVar("_Model", bound=Peer)
 Pairs = list[tuple[Output, Output]]

@@ -6,8 +6,8 @@ from typing import Any
 
 from .agreement import NEAR_TIE_NAT
 from .integrity import failed, not_checked, passed
-from .measurement import Check, SamplingResult, Withheld
-from .quality import GREEDY_ANSWERS, SAMPLING_RULE, Compared
+from .measurement import GREEDY_ANSWERS, SAMPLING_RULE, Check, SamplingResult, Withheld
+from .quality import Compared
 
 #: Share of prompts that the baseline may answer wrongly when it is asked again.
 MOST_WRONG = 0.02

@@ -266,6 +266,11 @@ class PassDifference:
     needed: int  # prompts for a half-width of the tolerance, if prompts go on differing as often
 
 
+def prompts_to_hold(tolerance: float) -> int:
+    """Prompts for a half-width of ``tolerance`` if none differs: the interval then shrinks as 1/n, since only the two added ones do."""
+    return math.ceil(float(ndtri(0.5 + CONFIDENCE / 2)) / tolerance) - 2
+
+
 def pass_difference(per_prompt: Sequence[tuple[float, float]], tolerance: float) -> PassDifference | Withheld:
     """``per_prompt``: (baseline, arm) share of passed checks for each distinct prompt.
 
@@ -282,8 +287,7 @@ def pass_difference(per_prompt: Sequence[tuple[float, float]], tolerance: float)
     per_prompt_variance = (squares + 1) / wide_n - middle**2
     z = float(ndtri(0.5 + CONFIDENCE / 2))
     half = z * math.sqrt(max(0.0, per_prompt_variance) / wide_n)
-    # Without any difference the interval shrinks as 1/n, since only the two added prompts differ.
-    needed = math.ceil(per_prompt_variance * (z / tolerance) ** 2) if squares else math.ceil(z / tolerance) - 2
+    needed = math.ceil(per_prompt_variance * (z / tolerance) ** 2) if squares else prompts_to_hold(tolerance)
     return PassDifference(
         n=n,
         baseline=float(np.mean([b for b, _ in per_prompt])),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .formats import percent
-from .measurement import Check, Interval, QualityMeasure, Verdict, VerdictWord, Withheld
+from .measurement import GREEDY_ANSWERS, Check, Interval, QualityMeasure, Verdict, VerdictWord, Withheld
 from .next_steps import next_step
 from .openloop import OVERLOADED
 from .spec import is_model_drafter
@@ -216,7 +216,13 @@ def _kept(v: VerdictInput, sentence: str) -> Verdict:
         return Verdict(word="inconclusive", reason="quality not shown", sentence=sentence)
     if isinstance(v.quality, PassDifference) and v.quality.low <= -QUALITY_TOLERANCE:
         sentence += f"; quality not shown, n = {v.quality.n}, needs about {v.quality.needed} prompts"
+    if wrong := next((m for m in v.measures if m.name == GREEDY_ANSWERS and _is_worse(m)), None):
+        sentence += f"; {wrong.sentence}"
     return Verdict(word="keep", reason="faster", sentence=sentence)
+
+
+def _is_worse(m: QualityMeasure) -> bool:
+    return m.arm is not None and m.baseline is not None and m.arm < m.baseline
 
 
 def _quality_owed(v: VerdictInput) -> str:

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from speccore.measurement import AgreementResult, ComparisonResult, JobAnalysis, QualityMeasure, SamplingJudged, SamplingResult, Withheld
-from speccore.quality import GREEDY_ANSWERS, SAMPLING_RULE, TASK_CHECKS
+from speccore.measurement import (
+    GREEDY_ANSWERS,
+    SAMPLING_RULE,
+    TASK_CHECKS,
+    AgreementResult,
+    ComparisonResult,
+    JobAnalysis,
+    QualityMeasure,
+    SamplingJudged,
+    SamplingResult,
+    Withheld,
+)
 from speccore.records import CONTINUATIONS, SECOND_LOOK
 from speccore.spec import ExperimentSpec
 
