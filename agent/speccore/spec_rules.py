@@ -82,7 +82,8 @@ def _too_little_room(points: list[Mapping[Any, Any]], engine: Any) -> Iterator[F
         concurrency, occupied, tokens = (_number(point, key) for key in ("concurrency", "occupied_context", "max_tokens"))
         if concurrency is not None and slots is not None and concurrency > slots:
             yield f"points.{i}.concurrency", f"{concurrency:g} requests at once need as many slots; engine.slots is {slots:g}"
-        if occupied is not None and tokens is not None and context is not None and occupied + tokens > context:
+        spare = 1 if occupied else 0  # an engine calls its context full when the last token is reached, and cuts the answer there
+        if occupied is not None and tokens is not None and context is not None and occupied + tokens + spare > context:
             yield f"points.{i}.max_tokens", f"needs a context of more than {occupied + tokens:g} tokens; engine.context is {context:g}"
 
 

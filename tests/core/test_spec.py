@@ -331,3 +331,13 @@ def test_equal_experiments_have_one_hash_whatever_is_spelled_out() -> None:
     assert spelled is not None
     assert other is not None
     assert short.spec_hash() == spelled.spec_hash() != other.spec_hash()
+
+
+@pytest.mark.parametrize(
+    ("occupied", "context", "fits"), [(0, 64, True), (936, 1000, False), (935, 1000, True), (4000, 4096, True), (4096, 4096, False)]
+)
+def test_an_occupied_context_leaves_room_for_the_answer(occupied: int, context: int, fits: bool) -> None:
+    point = {"workload": "count", "max_tokens": 64, "occupied_context": occupied}
+    found = problems(engine={"context": context}, points=[point])
+    said = f"needs a context of more than {occupied + 64} tokens; engine.context is {context}"
+    assert [p.message for p in found] == ([] if fits else [said])
