@@ -14,6 +14,7 @@ from speccore.inventory import ModelInfo
 from speccore.measurement import Interval, JobAnalysis
 from speccore.selfrun import JOB, RUN, RunIndex
 from speccore.spec import EngineSettings, ExperimentSpec
+from speccore.task_text import task_lines
 from speccore.yamltext import spec_to_yaml
 
 from .filecache import file_sha256
@@ -46,8 +47,10 @@ def markdown(told: Told, analysis: JobAnalysis) -> str:
         _answers(analysis),
         _table(analysis),
         _width(told, analysis),
+        _tasks(analysis),
         _fit(analysis),
         _integrity(analysis),
+        _quality(analysis),
         _machine(told),
         _held_fixed(spec),
         _commands(told),
@@ -74,6 +77,12 @@ def _half_width(speedup: object) -> float | None:
     if not isinstance(speedup, Interval) or speedup.low is None or speedup.high is None or speedup.low <= 0:
         return None
     return math.sqrt(speedup.high / speedup.low) - 1
+
+
+def _tasks(analysis: JobAnalysis) -> str:
+    """A list with a line for each arm at each point of tasks."""
+    head, *lines = task_lines(analysis).splitlines() or [""]
+    return "\n".join([head.capitalize(), "", *(f"- {_text(line.strip())}" for line in lines)]) if lines else ""
 
 
 def _fit(analysis: JobAnalysis) -> str:
@@ -115,6 +124,15 @@ def _width(told: Told, analysis: JobAnalysis) -> str:
 def _integrity(analysis: JobAnalysis) -> str:
     first, *rest = table.failed_checks(analysis).split("\n")
     return "\n".join([f"**{_text(first[:1].upper() + first[1:])}.**", *(f"- {_text(line.strip())}" for line in rest)])
+
+
+def _quality(analysis: JobAnalysis) -> str:
+    lines = table.quality_lines(analysis)
+    return (
+        "\n".join(["**Quality** (not checked is not held; 2 points may be lost).", *(f"- {_text(line)}" for line in lines)])
+        if lines
+        else ""
+    )
 
 
 def _machine(told: Told) -> str:

@@ -27,7 +27,7 @@ class Extra:
         return Extra(self.read + other.read, self.answered + other.answered, self.wait_s + other.wait_s)
 
 
-def extra(spec: ExperimentSpec, trial: TrialPlan, workloads: Mapping[str, Workload]) -> Extra:
+def beside(spec: ExperimentSpec, trial: TrialPlan, workloads: Mapping[str, Workload]) -> Extra:
     """Of all requests of a trial. A workload that isn't there counts as one of single prompts; those are short and not counted."""
     points = {p.key: p for p in spec.points}
     asked = [(w.point, w.item, not w.ahead) for w in trial.warmup] + [(p.point, p.item, False) for p in trial.probes]

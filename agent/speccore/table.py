@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .measurement import ComparisonResult, Interval, JobAnalysis, Maybe, value_of
+from .measurement import AgreementResult, ComparisonResult, Interval, JobAnalysis, Maybe, SamplingResult, value_of
+from .task_text import task_lines
 
 HEAD = ("work", "arm", "speed-up", "95 % interval", "blocks", "accepted", "tokens/pass", "memory", "verdict")
 LEFT = frozenset({0, 1, 8})
@@ -28,7 +29,7 @@ def comparison_table(analysis: JobAnalysis) -> str:
 
 def analysis_text(analysis: JobAnalysis) -> str:
     """All of it, with a blank line between the parts."""
-    parts = (comparison_table(analysis), answer_lines(analysis), fit_lines(analysis), failed_checks(analysis))
+    parts = (comparison_table(analysis), answer_lines(analysis), task_lines(analysis), fit_lines(analysis), failed_checks(analysis))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -40,6 +41,20 @@ def fit_lines(analysis: JobAnalysis) -> str:
     """The largest context that loads with each arm; empty where nobody looked."""
     arms = analysis.fit.arms if analysis.fit else []
     return "\n".join([*(["largest context:"] if arms else []), *(f"  {a.arm}: {a.words()}" for a in arms)])
+
+
+def quality_lines(analysis: JobAnalysis) -> list[str]:
+    """Whether the answers are still the target's: each arm at each kind of work, then the baseline beside itself, then the sampling rule."""
+    lines = []
+    for c in (c for c in analysis.comparisons if c.mode != "off"):
+        lines += [f"{c.point}, {c.arm}: {m.name} {m.state}: {m.sentence}" for m in c.quality]
+    own = {c.point: c.own_agreement.words for c in analysis.comparisons if isinstance(c.own_agreement, AgreementResult)}
+    lines += [f"{point}, the baseline beside itself: {words}" for point, words in own.items()]
+    if isinstance(analysis.sampling, SamplingResult):
+        lines += [f"sampling rule, {a.arm}: {a.outcome}: {a.words}" for a in analysis.sampling.arms]
+    elif analysis.sampling is not None:
+        lines.append(analysis.sampling.withheld)
+    return lines
 
 
 def failed_checks(analysis: JobAnalysis) -> str:

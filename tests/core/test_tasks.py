@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from speccore.compare import JobFacts, analyse_job
 from speccore.errors import SpecError
-from speccore.measurement import AttemptMeasurement, Interval, ProbeMeasurement, Withheld, value_of
+from speccore.measurement import AttemptMeasurement, Interval, JobAnalysis, ProbeMeasurement, Withheld, value_of
 from speccore.plan import plan_job
 from speccore.protocol import TrialPlan
 from speccore.records import StreamRecord
+from speccore.table import analysis_text
+from speccore.task_text import task_lines
 from speccore.tasks import ASSISTANT, USER, messages_before, rests, split_of
 from speccore.workload import Item, Turn, Workload
 
@@ -166,3 +168,20 @@ def test_a_task_is_asked_alone(point: dict[str, Any], field: str) -> None:
     with pytest.raises(SpecError, match="tasks of several turns") as error:
         plan_job(spec, {"count": WORKLOAD})
     assert error.value.details["field"] == field
+
+
+def test_the_split_is_told_as_text() -> None:
+    c = compared(wait_s=1.0)
+    analysis = JobAnalysis(comparisons=[c], checks=[], answers=[], attempts_used=[])
+    head, line = task_lines(analysis).splitlines()
+    assert head == "whole tasks, in seconds:"
+    arm, baseline, ratios = line.split("; ")
+    assert arm.startswith("  count/c1/ctx0/t0, draft-4: 3.4")
+    assert "= reading 0.40 + decoding 2.0" in arm
+    assert "+ tools 1.00 + rest 0.01" in arm
+    assert baseline.startswith("baseline 5.4")
+    assert ratios.startswith("decoding alone 2.0")
+    assert task_lines(analysis) in analysis_text(analysis)
+    spec = made.spec_of(blocks=3)
+    plan = made.planned(spec)
+    assert task_lines(analyse_job(spec, plan, made.attempts(spec, plan, {"off": 1.0, "draft-4": 2.0}), [], JobFacts())) == ""
