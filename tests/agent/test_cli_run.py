@@ -217,6 +217,8 @@ class TestReport:
         assert cells[8].startswith(comparison["verdict"]["word"])
         assert "3 blocks bought 95 % intervals of ±" in report
         assert "Integrity" in report
+        assert re.search(r"^- count/c1/ctx0/t0, \S+: greedy answers ", report, re.MULTILINE)
+        assert "the baseline beside itself: " in report
 
     def test_names_are_no_markup(self, reported: Path) -> None:
         report = (reported / "report.md").read_text()
