@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 from speccore import engines
-from speccore.errors import HostError, ModelFileMissing, NoHostCanRun
+from speccore.errors import BuildChanged, HostError, ModelFileMissing, NoHostCanRun
 from speccore.inventory import Device, HostInventory, ModelInfo, RuntimeInfo
 from speccore.spec import ExperimentSpec
 
@@ -56,6 +56,17 @@ class Host:
             remedy="Put the build back, or submit again so that the job takes a build that is there.",
             runtime_hash=manifest_hash,
         )
+
+    def check_build(self, runtime: Runtime) -> None:
+        """Raises :class:`BuildChanged` if a file of the build is gone or another one since the inventory: two builds in one
+        job are no comparison. Files that did not change are not read again."""
+        for name, path in runtime.files.items():
+            try:
+                digest = self.cache.sha256(path)
+            except OSError as error:
+                raise BuildChanged(f"{path} of the engine build can't be read: {error.strerror}", path=str(path)) from error
+            if digest != runtime.info.manifest.get(name):
+                raise BuildChanged(f"{path} of the engine build is another one than was advertised", path=str(path))
 
     def model(self, manifest_hash: str) -> ModelInfo:
         """The model as it is on disk now. Raises :class:`ModelFileMissing` if it is gone or another one by now."""

@@ -29,10 +29,14 @@ _BACKEND_LIBRARY = re.compile(r"^libggml-[a-z0-9_-]+\.so$")
 
 @dataclass(frozen=True)
 class Runtime:
-    """A build with what must be set in its environment (the environment never leaves the host by inventory)."""
+    """A build with what must be set in its environment (the environment never leaves the host by inventory).
+
+    ``files``: where each file of its manifest lies.
+    """
 
     info: RuntimeInfo
     env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)
 
 
 class RuntimeBroken(ValueError):
@@ -61,7 +65,8 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
         libraries, missing = _libraries(entry.path, env)
     if missing:
         raise RuntimeBroken(f"{entry.path} lacks the libraries {', '.join(missing)}{_library_remedy(missing)}")
-    manifest = _manifest(entry.path, libraries, cache)
+    files = _files(entry.path, libraries)
+    manifest = {name: cache.sha256(path) for name, path in files.items()}
     version = _ask(entry.path, env, "--version")
     help_text = _ask(entry.path, env, "--help")
     capabilities = engines.engine(entry.engine).capabilities(help_text)
@@ -79,11 +84,11 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
         executable=str(entry.path),
         capabilities=capabilities,
     )
-    return Runtime(info, env)
+    return Runtime(info, env, files)
 
 
-def _manifest(executable: Path, libraries: Mapping[str, Path], cache: FileCache) -> dict[str, str]:
-    """SHA-256 by name: the executable, its own libraries, and the loadable backends that lie beside it."""
+def _files(executable: Path, libraries: Mapping[str, Path]) -> dict[str, Path]:
+    """By name: the executable, its own libraries, and the loadable backends that lie beside it."""
     files = {executable.name: executable, **libraries}
     stems = {name.split(".so")[0] for name in libraries}
     folders = {executable.resolve().parent} | {p.parent for n, p in libraries.items() if n.startswith("libggml")}
@@ -91,7 +96,7 @@ def _manifest(executable: Path, libraries: Mapping[str, Path], cache: FileCache)
         for path in sorted(folder.glob("libggml-*.so")):
             if _BACKEND_LIBRARY.match(path.name) and path.name.split(".so")[0] not in stems:
                 files[path.name] = path
-    return {name: cache.sha256(path) for name, path in files.items()}
+    return files
 
 
 def _libraries(executable: Path, env: Mapping[str, str]) -> tuple[dict[str, Path], list[str]]:

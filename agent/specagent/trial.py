@@ -179,6 +179,7 @@ class Attempt:
         for model in (job.target, job.drafts.get(arm.name)):
             if model:
                 job.host.model(model.manifest_hash)
+        job.host.check_build(job.runtime)
         port = ready.free_port()
         rendered, environment = launch_command(job, arm.name, port)
         state.launch = {

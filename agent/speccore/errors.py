@@ -7,7 +7,7 @@
     │   ├── UnknownModel · NoHostCanRun · ArmNotSupported · FlagNotAllowed
     │   ├── VocabMismatch · HeadMissing · FlagRefused · ThinkingNotPossible
     ├── HostError            blame "host": the machine can't do it now
-    │   ├── PortUnavailable · DiskFull · ModelFileMissing · PlanDiffers
+    │   ├── PortUnavailable · DiskFull · ModelFileMissing · BuildChanged · PlanDiffers
     │   ├── HostLost · HostRevoked · AgentKeepsDying · BlockKeepsTearing
     ├── EngineError          blame "engine": the engine misbehaved
     │   ├── EngineExitedAtStart · EngineNotHealthy · EngineKilledAtStart · EngineDied · EngineOutOfMemory
@@ -132,6 +132,12 @@ class ModelFileMissing(HostError):
     code = "model_file_missing"
     retry = False
     remedy = "Put the model file back, or restart the agent so that it advertises what is there."
+
+
+class BuildChanged(HostError):
+    code = "build_changed"
+    retry = False
+    remedy = "Put the build back and run the experiment again, or restart the agent so that it advertises the build that is there."
 
 
 class PlanDiffers(HostError):

@@ -34,9 +34,11 @@ def replayed_host(host: Host, folder: Path, *, build: str = "f", **script: Any) 
     program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     program.chmod(0o755)
     real = host.inventory.runtimes[0]
-    info = real.model_copy(update={"version": f"replayed-{build}", "manifest_hash": build * 64, "executable": str(program)})
+    manifest = {program.name: host.cache.sha256(program)}
+    changes = {"version": f"replayed-{build}", "manifest_hash": build * 64, "manifest": manifest, "executable": str(program)}
+    info = real.model_copy(update=changes)
     inventory = host.inventory.model_copy(update={"runtimes": [info]})
-    return Host(inventory, [Runtime(info)], host.gpus, host.cache, host.engine_records)
+    return Host(inventory, [Runtime(info, files={program.name: program})], host.gpus, host.cache, host.engine_records)
 
 
 class Replay:

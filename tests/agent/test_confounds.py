@@ -179,6 +179,20 @@ def test_two_builds_in_a_block_are_no_pair(replay: Callable[..., Replay]) -> Non
         assert said in checks["same comparison key"].sentence
 
 
+def test_a_build_that_is_replaced_while_the_job_runs(replay: Callable[..., Replay], tmp_path: Path) -> None:
+    """As an upgrade would: what is started afterwards is another program."""
+    program = tmp_path / "engine" / "replayed-llama-server"
+
+    def heard(running: Running) -> None:
+        if running.phase == "stopping":
+            program.write_text(f"{program.read_text()}# another one\n")
+
+    found, _ = panel(replay(heard=heard, spec={"blocks": 3}).analysis())
+    assert (found.verdict.word, found.verdict.reason) == ("invalid", "build_changed")
+    assert "of the engine build is another one than was advertised" in found.verdict.sentence
+    assert found.verdict.next_step.startswith("put the build back")
+
+
 def test_another_context_than_asked_for_is_no_result(replay: Callable[..., Replay], host: Host) -> None:
     """An engine that gives more context than asked for is found before it is timed."""
     run = replay(sides={"3": Side(context=4096)})

@@ -15,7 +15,7 @@ from specagent.filecache import FileCache
 from specagent.inventory import Host, NoEngine, chosen_runtime, take_inventory
 from specagent.models import model_info
 from specagent.runtimes import RuntimeBroken, configured_runtimes, read_runtime
-from speccore.errors import ModelFileMissing, NoHostCanRun
+from speccore.errors import BuildChanged, ModelFileMissing, NoHostCanRun
 from speccore.inventory import HostInventory
 
 from tests.agent.conftest import make_spec
@@ -64,13 +64,17 @@ def test_an_engine_build_is_its_libraries_too(host: Host, llama_server: Path) ->
 def test_another_library_is_another_build(tmp_path: Path, llama_server: Path, host: Host) -> None:
     copy = tmp_path / "build"
     shutil.copytree(llama_server.parent, copy)
-    same = read_runtime(RuntimeEntry(path=copy / "llama-server"), cache(tmp_path)).info
+    runtime = read_runtime(RuntimeEntry(path=copy / "llama-server"), cache(tmp_path))
+    same = runtime.info
+    host.check_build(runtime)
     assert same.manifest_hash == host.runtimes[0].info.manifest_hash
     with (copy / "libggml-cpu.so.0").open("ab") as f:
         f.write(b"\0")
     other = read_runtime(RuntimeEntry(path=copy / "llama-server"), cache(tmp_path)).info
     assert other.manifest_hash != same.manifest_hash
     assert other.manifest["llama-server"] == same.manifest["llama-server"]
+    with pytest.raises(BuildChanged, match="of the engine build is another one than was advertised"):
+        host.check_build(runtime)
 
 
 def test_a_backend_that_is_only_loaded_at_run_time_counts(tmp_path: Path, llama_server: Path) -> None:
