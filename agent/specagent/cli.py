@@ -1,4 +1,4 @@
-"""The command line: run · push · presets · probe · compare · sampling-test · agreement · fit · break-even · enrol · poll · once · inventory · doctor."""
+"""The command line: run · plan · push · presets · probe · compare · sampling-test · agreement · fit · break-even · enrol · poll · once · inventory · doctor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from speccore.errors import HostError, SpecWebError
 
-from . import __version__, cli_agreement, cli_break_even, cli_fit, cli_probe, cli_run, cli_sampling, doctor
+from . import __version__, cli_agreement, cli_break_even, cli_fit, cli_plan, cli_probe, cli_run, cli_sampling, doctor
 from .client import Client, Unreachable
 from .config import Config, find_config, load_config
 from .connection import Refused
@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
 
     cli_run.add_commands(actions, common)
+    cli_plan.add_command(actions, common, cli_run.experiment_named)
     cli_probe.add_commands(actions)
     cli_sampling.add_commands(actions, common)
     cli_agreement.add_commands(actions, common)

@@ -80,7 +80,7 @@ def _seconds(text: str) -> float:
 def _run(args: argparse.Namespace) -> int:
     logging.getLogger().setLevel(logging.WARNING)  # the progress lines say the rest
     config = load_config(args.config or find_config())
-    spec = _experiment(args, [alias for alias, _ in configured_models(config)])
+    spec = experiment_named(args, [alias for alias, _ in configured_models(config)])
     workloads = builtin()
     host = take_inventory(config, FileCache(config.state_dir / "files.json", HashProgress(quiet=args.quiet)))
     for problem in [*host.inventory.problems, *(local.doubts(spec, host.inventory) if spec else [])] if not args.quiet else []:
@@ -114,7 +114,7 @@ def _run(args: argparse.Namespace) -> int:
     return _tell_result(done, host, out)
 
 
-def _experiment(args: argparse.Namespace, aliases: list[str]) -> ExperimentSpec | None:
+def experiment_named(args: argparse.Namespace, aliases: list[str]) -> ExperimentSpec | None:
     """A file that is there, else a preset with its models put in; None where a run is gone on with, which has it."""
     if args.resume:
         if given := [n for n in ("experiment", "out", "target", "draft", "model") if getattr(args, n)]:

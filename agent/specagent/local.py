@@ -19,13 +19,14 @@ from speccore.canonical import sha256_of
 from speccore.errors import ErrorBody, SpecError, SpecWebError, UnknownModel
 from speccore.inventory import HostInventory, ModelInfo
 from speccore.measurement import AttemptMeasurement, JobAnalysis
+from speccore.noise_floor import KnownFloor
 from speccore.protocol import AttemptReport, Finished, JobOffer, Running, TrialPlan
 from speccore.selfrun import ANALYSIS, INVENTORY, JOB, RUN, WORKLOADS, RunAttempt, RunIndex
 from speccore.spec import ExperimentSpec, parse_spec, problem_lines
 from speccore.workload import Workload
 from speccore.yamltext import read_yaml
 
-from . import __version__, evidence, runner
+from . import __version__, evidence, runner, siblings
 from .inventory import Host, chosen_runtime, nearest
 from .looks import FolderLooks
 from .sinks import FolderSink
@@ -226,7 +227,8 @@ def _run(
     reports = [report for report, _ in sink.done]
     analysis = None
     if finished.outcome == "completed":
-        analysis = analyse(offer, workloads, sink, looks)
+        floors = _floors(offer, host, out, sink)
+        analysis = analyse(offer, workloads, sink, looks, floors)
         evidence.write_json(out / ANALYSIS, analysis)
     n_blocks = selfrun.whole_blocks(offer, reports, looks.decided)
     started_at = min([started_at, *(r.started_at for r in reports)])
@@ -295,7 +297,23 @@ def _json(data: Any) -> bytes:
     return json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink, looks: FolderLooks | None = None) -> JobAnalysis:
+def _floors(offer: JobOffer, host: Host, out: Path, sink: FolderSink) -> dict[str, KnownFloor]:
+    """By the runs beside this one. A run that stops early knows none: its looks have decided without."""
+    if offer.spec.sequential:
+        return {}
+    trials = {t.id: t for t in offer.plan.trials}
+    good = [trials[report.trial] for report, _ in counted(offer, sink) if report.outcome == "ok"]
+    n_blocks = len({t.block for t in good if t.arm == offer.spec.baseline.name})
+    return siblings.floors(out.parent, offer, host.inventory, n_blocks, datetime.now(UTC), without=out)
+
+
+def analyse(
+    offer: JobOffer,
+    workloads: Mapping[str, Workload],
+    sink: FolderSink,
+    looks: FolderLooks | None = None,
+    floors: Mapping[str, KnownFloor] | None = None,
+) -> JobAnalysis:
     """Measures the evidence that the sink has and compares the arms, as the server would. ``looks`` may have measured some of it."""
     looks = looks or FolderLooks(offer, workloads, lambda: counted(offer, sink))
     measured: list[AttemptMeasurement] = []
@@ -325,7 +343,11 @@ def analyse(offer: JobOffer, workloads: Mapping[str, Workload], sink: FolderSink
         measured,
         failures,
         compare.JobFacts(
-            noise_floor=None, shares_cores=False, hashes_verified=_hashes_hold(sink), n_hashes=n_hashes, decided=dict(looks.decided)
+            floors=dict(floors or {}),
+            shares_cores=False,
+            hashes_verified=_hashes_hold(sink),
+            n_hashes=n_hashes,
+            decided=dict(looks.decided),
         ),
         workloads=workloads,
         answers_read=answers,

@@ -1,0 +1,111 @@
+"""The command that tells before anything runs: plan FILE|PRESET. How long it would take, how sure it would be, and what serves better."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from speccore import budget, plan
+from speccore.errors import SpecError
+from speccore.estimate import Minutes, job_minutes
+from speccore.measurement import Withheld
+from speccore.proposals import Expected, PlanChoice, expected, pilot_for
+from speccore.protocol import JobPlan
+from speccore.spec import ExperimentSpec
+from speccore.workloads import builtin
+
+from . import siblings
+from .config import find_config, load_config
+from .filecache import FileCache
+from .inventory import Host, nearest, take_inventory
+from .models import configured_models
+from .terminal import OK, HashProgress
+
+#: Finds the experiment that is named, given the aliases of the models here.
+Read = Callable[[argparse.Namespace, list[str]], ExperimentSpec | None]
+
+
+def add_command(actions: Any, common: argparse.ArgumentParser, read: Read) -> None:
+    told = actions.add_parser(
+        "plan", parents=[common], help="how long an experiment would take here and how sure it would be; runs nothing"
+    )
+    told.add_argument("experiment", metavar="FILE|PRESET", help="the experiment, or one of `specweb-agent presets`")
+    told.add_argument("--target", metavar="ALIAS", help="the model of a preset")
+    told.add_argument("--draft", metavar="ALIAS", help="the draft model of a preset")
+    told.add_argument("--model", metavar="ROLE=ALIAS", action="append", default=[], help="another model of a preset")
+    time = told.add_mutually_exclusive_group()
+    time.add_argument("--budget", type=_span, metavar="TIME", help="propose plans that fill this time: 45m, 3h, 1h30m")
+    time.add_argument("--hours", type=_hours, dest="budget", metavar="N", help="the same in hours")
+    told.add_argument("--runs", type=Path, default=Path(), metavar="DIR", help="folder with earlier runs, to go by (default: this one)")
+    told.set_defaults(action=lambda args: _plan(args, read), resume=None, quiet=True)
+
+
+def _span(text: str) -> float:
+    try:
+        return budget.seconds_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _hours(text: str) -> float:
+    return _span(f"{text}h")
+
+
+def _plan(args: argparse.Namespace, read: Read) -> int:
+    logging.getLogger().setLevel(logging.WARNING)
+    config = load_config(args.config or find_config())
+    spec = read(args, [alias for alias, _ in configured_models(config)])
+    assert spec is not None  # only a run that is gone on with has none
+    host = take_inventory(config, FileCache(config.state_dir / "files.json", HashProgress(quiet=True)))
+    planned = plan.plan_job(spec, builtin())
+    minutes, found = _expected(spec, planned, host, args.runs, args.budget)
+    print(f"{len(planned.trials)} starts of the server, {_span_words(minutes.low, minutes.high)}: {minutes.basis}")
+    print("\n".join(_lines(found, args.budget)))
+    return OK
+
+
+def _expected(spec: ExperimentSpec, planned: JobPlan, host: Host, runs: Path, budget_s: float | None) -> tuple[Minutes, Expected]:
+    inventory, wanted = host.inventory, spec.target.model
+    target = next((m for m in inventory.models if wanted in (m.alias, m.manifest_hash)), None)
+    if target is None:
+        near = nearest(wanted, [m.alias for m in inventory.models])
+        raise SpecError(f"target.model: no model {wanted!r} on this host{near}", remedy="Name a model of the agent's configuration.")
+    before = list(siblings.siblings(runs, inventory))
+    costs = [cost for s in before for cost in siblings.costs(s, target.manifest_hash)]
+    on_gpu = inventory.devices[0].kind == "gpu"
+    workloads = builtin()
+
+    def clock(some: JobPlan) -> Minutes:
+        return job_minutes(spec, some, model_bytes=target.size_bytes, on_gpu=on_gpu, earlier=costs, workloads=workloads)
+
+    pilot = pilot_for(spec, [e for s in before for e in siblings.earlier(s, target.manifest_hash)])
+    return clock(planned), expected(spec, planned, workloads, clock, pilot, budget_s)
+
+
+def _lines(e: Expected, budget_s: float | None) -> list[str]:
+    asked = e.asked if budget_s is None else f"{budget.in_words(budget_s)}"
+    rows: list[tuple[str, PlanChoice | Withheld | None]] = [
+        ("as it stands", e.as_typed),
+        (f"for {asked}", e.proposal),
+        ("in half the time", e.shorter),
+        ("in twice the time", e.longer),
+    ]
+    width = max(len(name) for name, _ in rows)
+    told = [f"{name:{width}}  {_choice(p)}" for name, p in rows if p is not None]
+    return [*told, f"the widest 95 % interval is meant; widths are {e.basis}"]
+
+
+def _choice(p: PlanChoice | Withheld) -> str:
+    if isinstance(p, Withheld):
+        return p.withheld
+    probes = "" if p.probes is None else f" of {p.probes} probe{'' if p.probes == 1 else 's'}"
+    return f"{f'{p.blocks} blocks{probes}':24}  {_span_words(p.low_minutes, p.high_minutes):25}  ±{p.percent:.2g} %"
+
+
+def _span_words(low: float, high: float) -> str:
+    """Minutes as a range in words."""
+    words = [budget.in_words(60 * m) for m in (low, high)]
+    return words[0] if words[0] == words[1] else " to ".join(words)
