@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from . import early, memory_needs, occupancy, preflight
 from .dealing import warmup_shares
+from .estimate import reading_s
 from .fit import MOST_STARTS
 from .integrity import FEW_PROMPTS
 from .inventory import HostInventory, ModelInfo, RuntimeInfo
 from .quality import LEAST_TO_HOLD
+from .reading import longest_turn
 from .settling import window_size
 from .spec import BASELINE_MODE, Arm, ExperimentSpec, SpecProblem
 from .stats import MIN_BLOCKS
@@ -47,6 +50,7 @@ def cautions(spec: ExperimentSpec, workloads: Mapping[str, Workload], places: It
         *_of_paces(spec, workloads),
         *_of_arms(spec),
         *_of_engine(spec),
+        *_of_tasks(spec, workloads),
         *(caution(field, words) for field, words in occupancy.cautions(spec)),
     ]
     for place in places:
@@ -171,6 +175,7 @@ def _of_place(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
             break
     yield from _of_memory(spec, place)
     yield from _of_template(spec, place)
+    yield from _of_reading(spec, place)
     for i, arm in enumerate(spec.arms):
         if arm.mode == "mtp" and not arm.draft_model and place.target.n_layers is not None and not place.target.has_mtp:
             words = f"{place.target.alias} on {place.name} has no head for mtp: take a model file that has one, or another mode"
@@ -178,6 +183,29 @@ def _of_place(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
         draft = place.drafts.get(arm.name)
         if draft and (words := preflight.warning(place.target, draft, arm.mode, place.runtime)):
             yield caution(f"arms.{i}.draft_model", f"{words} (on {place.name})")
+
+
+def _of_reading(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
+    on_gpu = place.inventory.devices[0].kind == "gpu"
+    for i, point in enumerate(spec.points):
+        low, high = reading_s(point.occupied_context, model_bytes=place.target.size_bytes, on_gpu=on_gpu)
+        if math.sqrt(low * high) > spec.engine.probe_timeout_s:
+            words = (
+                f"{place.name} may need {low / 60:,.0f} to {high / 60:,.0f} minutes to read so much context, and an answer must be whole "
+                f"within {spec.engine.probe_timeout_s:g} s (a guess by the model's size): raise engine.probe_timeout_s"
+            )
+            yield caution(f"points.{i}.occupied_context", words)
+
+
+def _of_tasks(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterator[SpecProblem]:
+    for i, point in enumerate(spec.points):
+        workload = workloads.get(point.workload)
+        if workload is None or not workload.is_task:
+            continue
+        longest = max(point.occupied_context + longest_turn(item, point.max_tokens) for item in (*workload.items, *workload.warmup))
+        if longest > spec.engine.context:
+            words = f"its longest turn takes about {longest:,.0f} tokens of context, and engine.context is {spec.engine.context:,}"
+            yield caution(f"points.{i}.workload", words)
 
 
 def _of_template(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:

@@ -132,6 +132,12 @@ def _guess(mode: str, model_bytes: int, on_gpu: bool) -> tuple[Range, Range, Ran
     return start, token, _REST_S
 
 
+def reading_s(n_tokens: int, *, model_bytes: int, on_gpu: bool) -> Range:
+    """Seconds until a prompt of so many tokens is read, as a guess from the model's size."""
+    _, token, _ = _guess(BASELINE_MODE, model_bytes, on_gpu)
+    return token[0] / _SHORTEST_ANSWER * reading.SHARE[0] * n_tokens, token[1] * reading.SHARE[1] * n_tokens
+
+
 def _basis(modes: set[str], model_bytes: int, on_gpu: bool, earlier: Sequence[TrialCost]) -> str:
     if not earlier:
         size = f"{model_bytes / 2**30:.3g} GiB" if model_bytes >= 2**30 else f"{model_bytes / 2**20:.3g} MiB"

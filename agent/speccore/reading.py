@@ -49,6 +49,15 @@ def _of_task(point: Point, item: Item) -> Extra:
     return Extra(sum(map(len, texts)) / BYTES_PER_TOKEN + filled, answered, sum(turn.tool_wait_s for turn in item.turns))
 
 
+def longest_turn(item: Item, max_tokens: int) -> float:
+    """Tokens of context that the longest turn of a task takes, its answer included, about."""
+    sizes = [
+        sum(len(text) for _, text in messages_before(item.turns, n)) / BYTES_PER_TOKEN + (turn.max_tokens or max_tokens)
+        for n, turn in enumerate(item.turns, 1)
+    ]
+    return max(sizes, default=0.0)
+
+
 def in_words(read: float) -> str:
     """What an estimate takes for granted; empty if it need not read."""
     if not read:

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 from speccore import contexts
+from speccore.cautions import Place
+from speccore.cautions import cautions as all_cautions
 from speccore.compare import JobFacts, analyse_job
 from speccore.contexts import filling
+from speccore.inventory import Device, HostInventory, ModelInfo
 from speccore.occupancy import cautions, context_occupied
+from speccore.spec import ExperimentSpec
+from speccore.workload import Item, Turn, Workload
 
 from tests.core import made
 
@@ -86,3 +91,54 @@ def test_what_the_filling_favours_is_said_from_where_it_does() -> None:
     assert f"from about {again:,} tokens on" in found[0][1]
     lookup = cautions(made.spec_of({"name": "n", "mode": "ngram-mod"}, points=points, engine={"context": 65536}))
     assert [field for field, _ in lookup] == ["points.1.occupied_context", "points.2.occupied_context"]
+
+
+def place(size_bytes: int = 1 << 30, **target: Any) -> Place:
+    device = Device(uuid="cpu", kind="cpu", name="CPU", memory_bytes=1 << 40)
+    held = HostInventory(
+        agent_version="1",
+        hostname="h",
+        os={},
+        boot_id="b",
+        cpu_model="c",
+        n_cores=8,
+        memory_bytes=1 << 40,
+        devices=[device],
+        runtimes=[],
+        models=[],
+    )
+    model = ModelInfo(alias="big", manifest_hash="m", path="/m", size_bytes=size_bytes, **target)
+    return Place("box", held, model, {})
+
+
+def said(spec: ExperimentSpec, *places: Place, **workloads: Workload) -> dict[str, str]:
+    return {c.field: c.message for c in all_cautions(spec, workloads or {"count": made.workload()}, places)}
+
+
+def test_a_slow_host_is_warned_of_the_time_that_reading_takes() -> None:
+    points = [{"workload": "count", "occupied_context": n} for n in (0, 2_000, 120_000)]
+    spec = made.spec_of(points=points, engine={"context": 131_072})
+    found = said(spec, place(16 << 30))
+    assert "minutes to read so much context" in found["points.2.occupied_context"]
+    assert "raise engine.probe_timeout_s" in found["points.2.occupied_context"]
+    assert "points.1.occupied_context" not in found
+    patient = made.spec_of(points=points, engine={"context": 131_072, "probe_timeout_s": 7200})
+    assert "minutes" not in said(patient, place(16 << 30)).get("points.2.occupied_context", "")
+
+
+def test_a_model_without_a_template_can_not_think() -> None:
+    spec = made.spec_of(points=[{"workload": "count"}, {"workload": "count", "thinking": False}])
+    assert "big on box has no chat template" in said(spec, place())["points.1.thinking"]
+    assert "points.0.thinking" not in said(spec, place())
+    assert "points.1.thinking" not in said(spec, place(chat_template_hash="t"))
+
+
+def test_a_task_that_outgrows_the_context_is_told() -> None:
+    turns = [Turn(prompt="p" * 8000, answer="a" * 8000), Turn(prompt="q")]
+    tasks = made.workload().model_copy(update={"items": [Item(id=f"t{i}", turns=turns) for i in range(2)]})
+    spec = made.spec_of(points=[{"workload": "count", "probes": 1, "max_tokens": 100}], engine={"context": 4096})
+    assert (
+        said(spec, count=tasks)["points.0.workload"] == "its longest turn takes about 4,100 tokens of context, and engine.context is 4,096"
+    )
+    roomy = made.spec_of(points=[{"workload": "count", "probes": 1, "max_tokens": 100}], engine={"context": 8192})
+    assert "longest turn" not in said(roomy, count=tasks).get("points.0.workload", "")
