@@ -127,4 +127,4 @@ def overloaded(attempts: Sequence[AttemptMeasurement], point: Point) -> Withheld
 
 
 def remedy(rate_per_s: float) -> str:
-    return f"lower rate_per_s, now {rate_per_s:g}, or take more probes"
+    return f"lower the rate, now {rate_per_s:g} a second, or take more probes"

@@ -138,10 +138,10 @@ def test_on_either_side_an_engine_that_fell_behind_withholds_latency(trial: str)
     for held in (c.speedup, c.total_time, c.leave_one_prompt_out, c.arm_equal_work_s, c.baseline_equal_work_s, c.arm_e2e_s):
         assert isinstance(held, Withheld)
         assert held.reason_code == "overloaded"
-        assert f"{trial}: they came too fast; lower rate_per_s, now 2" in held.withheld
+        assert f"{trial}: they came too fast; lower the rate, now 2 a second" in held.withheld
     assert c.block_values == {}
     assert (c.verdict.word, c.verdict.reason) == ("inconclusive", "overloaded")
-    assert "lower rate_per_s" in c.verdict.sentence
+    assert "lower the rate" in c.verdict.sentence
     assert "rate" in c.verdict.next_step
     assert keeps_up(c).state == "failed"
     assert keeps_up(c).kind == "soft"

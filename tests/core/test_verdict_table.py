@@ -150,6 +150,30 @@ def loads(arm: str, in_flight: float, rate: float = 100.0) -> Edit:
 FOUR = {"points": [{"workload": "count", "probes": 24}, {"workload": "count", "concurrency": 4}], "engine": {"slots": 4}, "blocks": 3}
 
 
+BY_THE_CLOCK = {"points": [{"workload": "count", "probes": 24, "rate_per_s": 2}], "engine": {"slots": 4}, "blocks": 3}
+
+
+def behind(*blocks: int) -> Edit:
+    """Trials of the arm in which requests came by the clock faster than they were answered."""
+
+    def edit(a: AttemptMeasurement) -> dict[str, Any]:
+        late = "the last third waited 4.1 s on average, the first 0.2 s" if a.arm != "off" and a.block in blocks else ""
+        load = LoadMeasurement(
+            point="count/c1/ctx0/t0/r2",
+            concurrency=1,
+            n_requests=24,
+            window_s=(0, 12),
+            tokens_per_s=number(100.0),
+            observed_concurrency=number(1.4),
+            rate_per_s=2,
+            observed_rate_per_s=number(2.0),
+            overloaded=late,
+        )
+        return {"loads": [load]}
+
+    return edit
+
+
 def right(t: TrialPlan, p: ProbePlan) -> bool:
     return not ("/c4/" in p.point and int(p.id.rsplit("#")[1]) % 2)
 
@@ -376,6 +400,8 @@ ROADS = [
         spec=FOUR,
         point=1,
     ),
+    Road("requests faster than answers", "inconclusive", "overloaded", edit=behind(1, 2, 3), spec=BY_THE_CLOCK),
+    Road("one start that fell behind", "inconclusive", "overloaded", edit=behind(2), spec=BY_THE_CLOCK),
     Road(
         "a context that nobody reports",
         "inconclusive",
@@ -428,21 +454,27 @@ def test_every_reason_that_can_be_given_is_reached_twice() -> None:
 
 
 def reasons_in(source: Path) -> set[str]:
-    """Reasons that stand in the code as they are, as an argument, an assignment or a member of a decision."""
-    found: set[str] = set()
+    """Reasons that stand in the code: as an argument, an assignment or the second member of a decision."""
+    places: list[ast.AST] = []
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.keyword) and node.arg == "reason":
-            found |= {node.value.value} if isinstance(node.value, ast.Constant) else set()
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            if node.targets[0].id == "reason" and isinstance(node.value, ast.Constant):
-                found.add(str(node.value.value))
-            if node.targets[0].id == "decided" and isinstance(node.value, ast.Tuple) and isinstance(node.value.elts[1], ast.Constant):
-                found.add(str(node.value.elts[1].value))
+            places.append(node.value)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "reason":
+            places.append(node.value)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "decided" and isinstance(node.value, ast.Tuple):
+            places.append(node.value.elts[1])
+    found: set[str] = set()
+    for place in (p for top in places for p in ast.walk(top)):
+        if isinstance(place, ast.Constant) and isinstance(place.value, str):
+            found.add(place.value)
+        if isinstance(place, ast.Name) and isinstance(value := getattr(verdict, place.id, None), str):
+            found.add(value)
     return found
 
 
 def test_the_reader_of_reasons_sees_them() -> None:
-    assert {"faster", "slower", "not worth it", "noise-limited", "does not fit", "quality"} <= reasons_in(Path(verdict.__file__))
+    seen = reasons_in(Path(verdict.__file__))
+    assert {"faster", "slower", "not worth it", "noise-limited", "does not fit", "quality", "overloaded"} <= seen
 
 
 def test_every_hard_check_has_a_next_step_and_every_next_step_a_check() -> None:
