@@ -69,19 +69,23 @@ def pilot_for(spec: ExperimentSpec, earlier: Sequence[Earlier]) -> Pilot:
     """The same arm at the same point with the same engine; else any arm at a point of the same kind; else a stated guess."""
     of: dict[tuple[str, str], Components] = {}
     same = like = 0
+    asked: dict[tuple[str, str, str], list[Variation]] = {}
+    kinds: dict[bool, list[Variation]] = {}
+    for e in earlier:
+        asked.setdefault(_question(e.engine, e.arm, e.point), []).append(e.found)
+        kinds.setdefault(is_one_at_a_time(e.point), []).append(e.found)
     for arm in (a for a in spec.arms if not a.is_baseline):
         for point in spec.points:
-            own = [e for e in earlier if _is_same(e, spec, arm, point)]
-            kin = own or [e for e in earlier if is_one_at_a_time(e.point) == is_one_at_a_time(point)]
-            of[arm.name, point.key] = _pooled([e.found for e in kin])
+            own = asked.get(_question(spec.runtime.engine, arm, point), [])
+            kin = own or kinds.get(is_one_at_a_time(point), [])
+            of[arm.name, point.key] = _pooled(kin)
             same, like = same + bool(own), like + bool(kin and not own)
     return Pilot(of, _basis(len(of), same, like, len(earlier)), guessed=same + like < len(of))
 
 
-def _is_same(e: Earlier, spec: ExperimentSpec, arm: Arm, point: Point) -> bool:
-    names = {"name", "control"}
-    asked_alike = e.point.model_dump(exclude={"probes"}) == point.model_dump(exclude={"probes"})
-    return e.engine == spec.runtime.engine and asked_alike and e.arm.model_dump(exclude=names) == arm.model_dump(exclude=names)
+def _question(engine: str, arm: Arm, point: Point) -> tuple[str, str, str]:
+    """What makes two comparisons of one target the same question: not the arm's name, nor how many probes it is asked with."""
+    return engine, arm.model_dump_json(exclude={"name", "control"}), point.model_dump_json(exclude={"probes"})
 
 
 def _pooled(found: Sequence[Variation]) -> Components:
