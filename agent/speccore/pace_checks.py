@@ -53,6 +53,23 @@ def warmup_settled(by_trial: Mapping[str, Settling | None]) -> Check:
     return passed(SETTLED, sentence, **evidence)
 
 
+def in_words(s: Settling) -> str:
+    """How the warm-up of one point went in one start: ``settled after 7 requests: 10.1 and 10 ms per token``."""
+    if not s.settled or s.windows_ms is None:
+        return f"not settled: {_apart(s)}"
+    return f"settled after {s.n} requests: {s.windows_ms[0]:.3g} and {s.windows_ms[1]:.3g} ms per token"
+
+
+def clock_in_words(load: LoadMeasurement) -> str:
+    """What came of requests by the clock in one start; empty of requests that did not come so."""
+    rate = None if load.observed_rate_per_s is None else value_of(load.observed_rate_per_s)
+    flying = value_of(load.observed_concurrency)
+    if load.rate_per_s is None or rate is None or flying is None:
+        return ""
+    said = f"{rate:.3g} a second, {load.rate_per_s:g} asked for; {flying:.2f} under way on average"
+    return f"{said}; overloaded: {load.overloaded}" if load.overloaded else said
+
+
 def _apart(s: Settling) -> str:
     if s.windows_ms is None or s.apart is None:
         return s.why

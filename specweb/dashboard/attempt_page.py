@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from speccore import pace_checks
 from speccore.errors import ErrorBody
 from speccore.measurement import AttemptMeasurement, LogFacts, Number, ProbeMeasurement, Source
 from speccore.metrics import METRICS
@@ -130,7 +131,15 @@ def _facts(attempt: Attempt, m: AttemptMeasurement) -> list[Fact]:
                 Cell(f"{m.cpu_percent_mean:.0f} %", source_url(attempt.id, Source(file="samples.jsonl", field="cpu_percent"))),
             )
         )
-    return facts + _log_facts(attempt, m.log)
+    return facts + _pace_facts(attempt, m) + _log_facts(attempt, m.log)
+
+
+def _pace_facts(attempt: Attempt, m: AttemptMeasurement) -> list[Fact]:
+    """How each point warmed up, and whether the engine kept up with the clock."""
+    href = source_url(attempt.id, Source(file="records.jsonl"))
+    facts = [Fact(f"warm-up at {s.point}", Cell(pace_checks.in_words(s), href)) for s in m.settlings]
+    told = [(load.point, words) for load in m.loads if (words := pace_checks.clock_in_words(load))]
+    return facts + [Fact(f"requests at {point}", Cell(words, href)) for point, words in told]
 
 
 def _log_facts(attempt: Attempt, log: LogFacts) -> list[Fact]:

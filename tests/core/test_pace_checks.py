@@ -7,8 +7,8 @@ from typing import Any
 from speccore.compare import JobFacts, analyse_job
 from speccore.dealing import settlings
 from speccore.integrity import no_cache_hits
-from speccore.measurement import AttemptMeasurement, Check, ComparisonResult, Settling
-from speccore.pace_checks import warmup_settled
+from speccore.measurement import AttemptMeasurement, Check, ComparisonResult, LoadMeasurement, Settling
+from speccore.pace_checks import clock_in_words, in_words, warmup_settled
 from speccore.plan import plan_job
 from speccore.records import StreamRecord
 
@@ -91,3 +91,23 @@ def test_a_warm_point_is_not_judged_by_its_cache_hits() -> None:
     plan = plan_job(spec, {"count": WORK})
     found = attempts(spec, plan, {"off": 1.0, "draft-4": 2.0}, change=lambda t, p: {"cache_hit_tokens": number(9)})
     assert analyse_job(spec, plan, found, [], JobFacts(noise_floor=0.0)).comparisons[0].verdict.word == "keep"
+
+
+def test_one_start_in_words() -> None:
+    assert in_words(steady(7, 10.12, 10)) == "settled after 7 requests: 10.1 and 10 ms per token"
+    never = in_words(steady(10, 12.5, 10, settled=False))
+    assert never.startswith("not settled: after 10 requests the last two windows took 12.5 and 10 ms per token, 25.0")
+    assert in_words(steady(4, settled=False, why="4 requests are less than two windows of 3")).endswith("less than two windows of 3")
+    load = LoadMeasurement(
+        point=KEY,
+        concurrency=1,
+        n_requests=24,
+        window_s=(0, 12),
+        tokens_per_s=number(90),
+        observed_concurrency=number(1.333),
+        rate_per_s=2,
+        observed_rate_per_s=number(1.9),
+    )
+    assert clock_in_words(load) == "1.9 a second, 2 asked for; 1.33 under way on average"
+    assert clock_in_words(load.model_copy(update={"overloaded": "too fast"})).endswith("; overloaded: too fast")
+    assert clock_in_words(load.model_copy(update={"rate_per_s": None, "observed_rate_per_s": None})) == ""
