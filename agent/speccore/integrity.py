@@ -32,6 +32,8 @@ TASK_CHECKS = "task checks"
 ESSENTIAL_FIELDS = ("boot_id", "runtime_hash", "target_hash", "command")
 #: Parts of it that a restart of the machine changes.
 BETWEEN_BLOCKS = ("boot_id", "inventory_hash", "os")
+#: Tokens: prompts of a trial differ within their first 64 bytes, so more in common is a repeat.
+COMMON_BEGINNING = 64
 NAMED = 10  # so many trials or probes are named in a check's evidence
 
 
@@ -88,7 +90,10 @@ def checks(c: Compared) -> list[Check]:
 
 
 def _may_hit(c: Compared, probe: ProbeMeasurement) -> bool:
-    return c.own_history and (probe.turn or 1) > 1
+    """A task's own history, and before its first turn the beginning that all prompts have (the token that begins a text, a first word)."""
+    if not c.own_history or probe.turn is None:
+        return False
+    return probe.turn > 1 or (value_of(probe.cache_hit_tokens) or 0) < COMMON_BEGINNING
 
 
 def _ref(attempt: AttemptMeasurement, probe: ProbeMeasurement) -> str:

@@ -120,7 +120,7 @@ class TestTask:
             assert attempt.disagreements == []
             hits = [value_of(p.cache_hit_tokens) or 0 for p in attempt.probes if not p.warmup]
             assert hits[1] > 0  # of the task's own history: no fault
-            assert hits[0] == 0
+            assert hits[0] < 64  # a first word, if anything
 
 
 class TestThinking:
