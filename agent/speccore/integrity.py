@@ -74,7 +74,7 @@ def checks(c: Compared) -> list[Check]:
     found = [
         same_key({a.trial: a.pair_fields for a in attempts}, {a.trial: a.block for a in attempts}),
         counts_agree(probes, {a.trial: a.disagreements for a in attempts}),
-        no_cache_hits({ref: value_of(p.cache_hit_tokens) for ref, p in probes.items() if not _may_hit(c, p)}, warm=c.warm),
+        no_cache_hits(_hits(c, probes), warm=c.warm),
         probe_failures(c.blocks),
         client_lag(*late_events(attempts, c.point)),
         output_lengths([m.left for b in c.blocks for m in b.matched], [m.right for b in c.blocks for m in b.matched]),
@@ -89,11 +89,15 @@ def checks(c: Compared) -> list[Check]:
     return sorted(found, key=lambda check: check.kind != "hard")
 
 
-def _may_hit(c: Compared, probe: ProbeMeasurement) -> bool:
-    """A task's own history, and before its first turn the beginning that all prompts have (the token that begins a text, a first word)."""
-    if not c.own_history or probe.turn is None:
-        return False
-    return probe.turn > 1 or (value_of(probe.cache_hit_tokens) or 0) < COMMON_BEGINNING
+def _hits(c: Compared, probes: Mapping[str, ProbeMeasurement]) -> dict[str, float | None]:
+    """Prompt tokens from the prefix cache that say something.
+
+    Not a task's own history where that cache is on, nor, before its first turn, the beginning that all prompts have (the token
+    that begins a text, a first word).
+    """
+    hits = {ref: value_of(p.cache_hit_tokens) for ref, p in probes.items() if not (c.own_history and (p.turn or 1) > 1)}
+    common = {ref for ref, n in hits.items() if c.own_history and probes[ref].turn and n is not None and n < COMMON_BEGINNING}
+    return {ref: 0.0 if ref in common else n for ref, n in hits.items()}
 
 
 def _ref(attempt: AttemptMeasurement, probe: ProbeMeasurement) -> str:
