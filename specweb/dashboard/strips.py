@@ -99,7 +99,9 @@ def _strip(
 
 
 def _beside_ratio(c: ComparisonResult) -> str:
-    """The verdict's sentence without its first part where that only says the ratio again, which stands beside it."""
+    """The verdict's sentence without its first part where that only says again what stands beside it."""
+    if isinstance(c.speedup, Interval) and c.speedup.withheld == c.verdict.sentence:
+        return ""
     first, _, rest = c.verdict.sentence.partition("; ")
     repeats = isinstance(c.speedup, Interval) and first.startswith(formats.ratio(c.speedup.estimate)) and first.endswith("baseline's speed")
     return rest if repeats else c.verdict.sentence

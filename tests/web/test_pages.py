@@ -192,6 +192,17 @@ def test_an_arm_that_never_ran_says_why_instead_of_numbers(people):
     assert "Use a smaller context" in shown
 
 
+def test_a_verdict_that_is_not_the_last_word_names_the_next_step(people):
+    run = small(people, blocks=2)
+    step = "Next: run it again with 5 blocks, the usual number; if trials failed, mend that first."
+    for name in ("experiment", "numbers"):
+        page = as_user(people.owner).get(every_page(run)[name]).content.decode()
+        assert step in re.sub(r"</?b>", "", page), name
+    kept = small(people, name="Kept")
+    assert "keep" in (page := as_user(people.owner).get(every_page(kept)["experiment"]).content.decode())
+    assert "<b>Next:</b>" not in page
+
+
 # --- states ---
 
 
