@@ -40,7 +40,7 @@ def add_command(actions: Any, common: argparse.ArgumentParser, read: Read) -> No
     time.add_argument("--budget", type=_span, metavar="TIME", help="propose plans that fill this time: 45m, 3h, 1h30m")
     time.add_argument("--hours", type=_hours, dest="budget", metavar="N", help="the same in hours")
     told.add_argument("--runs", type=Path, default=Path(), metavar="DIR", help="folder with earlier runs, to go by (default: this one)")
-    told.set_defaults(action=lambda args: _plan(args, read), resume=None, quiet=True)
+    told.set_defaults(action=lambda args: _plan(args, read), resume=None, again=None, quiet=True)
 
 
 def _span(text: str) -> float:

@@ -28,6 +28,7 @@ from speccore.workloads import builtin
 from speccore.yamltext import data_to_yaml
 
 from . import evidence, local, push, report, table
+from .again import read_again
 from .config import find_config, load_config
 from .connection import Connection
 from .filecache import FileCache
@@ -51,6 +52,9 @@ def add_commands(actions: Any, common: argparse.ArgumentParser) -> None:
     run.add_argument("--budget", type=_seconds, metavar="TIME", help="begin no block that would not end in this time: 45m, 3h, 1h30m")
     run.add_argument(
         "--resume", type=Path, metavar="DIR", help="go on with a run that was stopped, killed or out of time; whole blocks are kept"
+    )
+    run.add_argument(
+        "--again", type=Path, metavar="DIR", help="ask here what a run asked elsewhere: its models by hash, its prompts' versions, its seed"
     )
     run.add_argument("--json", type=Path, dest="json_file", help="write the comparisons to this file")
     run.add_argument("--quiet", action="store_true", help="print the result only")
@@ -117,9 +121,13 @@ def _run(args: argparse.Namespace) -> int:
 def experiment_named(args: argparse.Namespace, aliases: list[str]) -> ExperimentSpec | None:
     """A file that is there, else a preset with its models put in; None where a run is gone on with, which has it."""
     if args.resume:
-        if given := [n for n in ("experiment", "out", "target", "draft", "model") if getattr(args, n)]:
+        if given := [n for n in ("experiment", "out", "target", "draft", "model", "again") if getattr(args, n)]:
             raise SpecError(f"--resume goes on with a run as it is, and {', '.join(given)} would change it", remedy="Leave it out.")
         return None
+    if args.again:
+        if given := [n for n in ("experiment", "target", "draft", "model") if getattr(args, n)]:
+            raise SpecError(f"--again asks what a run asked, and {', '.join(given)} would change it", remedy="Leave it out.")
+        return read_again(args.again)
     if not args.experiment:
         raise SpecError("no experiment is named", remedy="Name a file, or one of `specweb-agent presets`.")
     path = Path(args.experiment)

@@ -169,5 +169,21 @@ def likely_pair(inventories: Iterable[HostInventory]) -> tuple[ModelInfo | None,
     return alone, None
 
 
+def quantisations(inventories: Iterable[HostInventory]) -> tuple[ModelInfo, ModelInfo] | None:
+    """The smallest model of which a host has another quantisation too, and the next larger one."""
+    for inventory in inventories:
+        models = sorted(inventory.models, key=lambda m: m.size_bytes)
+        for i, small in enumerate(models):
+            larger = [m for m in models[i + 1 :] if _one_model(m, small) and m.quantization != small.quantization]
+            if larger:
+                return small, larger[0]
+    return None
+
+
+def _one_model(one: ModelInfo, other: ModelInfo) -> bool:
+    known = bool(one.n_parameters) and _one_tokenizer(one, other)
+    return known and (one.architecture, one.n_parameters, one.n_layers) == (other.architecture, other.n_parameters, other.n_layers)
+
+
 def _one_tokenizer(one: ModelInfo, other: ModelInfo) -> bool:
     return bool(one.tokenizer_hash) and one.tokenizer_hash == other.tokenizer_hash

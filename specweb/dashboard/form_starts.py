@@ -9,7 +9,7 @@ from typing import Any
 
 from django.http import Http404, HttpRequest
 from speccore.errors import SpecError
-from speccore.presets import DRAFT, TARGET, Preset, preset
+from speccore.presets import DRAFT, LARGER, SPARE_MEMORY, TARGET, Preset, preset
 
 from specweb.accounts.models import Team
 from specweb.experiments import offers
@@ -99,6 +99,8 @@ def models_for(found: Preset, inventories: Sequence[Any]) -> tuple[dict[str, str
     target, draft = form_choices.likely_pair(inventories)
     named = {role: model.alias for role, model in ((TARGET, target), (DRAFT, draft)) if model and role in found.roles}
     named = {role: alias for role, alias in named.items() if not found.roles[role].like}
+    if found.of == SPARE_MEMORY and (pair := form_choices.quantisations(inventories)):
+        named |= {role: model.alias for role, model in zip((TARGET, LARGER), pair) if role in found.roles}
     models = found.matched([m.alias for i in inventories for m in i.models], named)
     missing = [role.words for role in found.roles.values() if role.name not in models]
     return {role.name: models.get(role.name, role.model) for role in found.roles.values()}, missing

@@ -10,7 +10,7 @@ from itertools import groupby
 from speccore.commandline import Command
 from speccore.inventory import HostInventory
 from speccore.modes import BASELINE_MODE
-from speccore.presets import DRAFT, Preset, presets
+from speccore.presets import DRAFT, LARGER, TARGET, Preset, presets
 from speccore.reference import reference_builds, reference_commands
 from speccore.spec import ExperimentSpec, parse_spec
 
@@ -87,13 +87,18 @@ def lacks(preset: Preset, offered: HostInventory) -> list[str]:
     """What a host would still need, in words. Whether the memory suffices shows in the experiment's preview."""
     spec = _spec(preset.name)
     aliases = [m.alias for m in offered.models]
-    found = [f"no {role.words}" for role in preset.roles.values() if role.like and not role.among(aliases)]
+    found = [f"no {role.words.removeprefix('a ')}" for role in preset.roles.values() if role.like and not role.among(aliases)]
     target, draft = form_choices.likely_pair([offered])
     usual = [role for role in preset.roles.values() if not role.like]
     if usual and target is None:
         found.append("no model")
     elif any(role.name == DRAFT for role in usual) and draft is None:
         found.append("no small model of a large one’s vocabulary")
+    if LARGER in preset.roles and form_choices.quantisations([offered]) is None:
+        found.append("no model in two quantisations")
+    trained = target.context_length if target and any(role.name == TARGET for role in usual) else None
+    if trained is not None and trained < spec.engine.context:
+        found.append(f"no such target that was trained for {spec.engine.context:,} tokens")
     modes = {mode for r in offered.runtimes for mode in hosts_page.modes_of(r)} | {BASELINE_MODE}
     found += [f"no build that offers {mode}" for mode in dict.fromkeys(a.mode for a in spec.arms) if mode not in modes]
     n_gpus = sum(d.kind == "gpu" for d in offered.devices)

@@ -118,6 +118,34 @@ class TestPresets:
         assert "a file names its models itself" in err
 
 
+class TestAgain:
+    def test_a_run_asks_what_another_asked(self, tell: Tell, config_file: Path, experiment: Callable[..., Path], tmp_path: Path) -> None:
+        first, again = tmp_path / "first", tmp_path / "again"
+        assert call("run", experiment(blocks=1), "--config", config_file, "--out", first).returncode == 0
+        code, _, err = tell("run", "--again", first, "--config", config_file, "--out", again)
+        assert code == 0, err
+        asked, then = (json.loads((folder / "job.json").read_text()) for folder in (first, again))
+        assert then["spec"]["target"]["model"] == asked["target_hash"]
+        assert all("@" in p["workload"] for p in then["spec"]["points"])
+        assert [[(p["item"], p["seed"]) for p in t["probes"]] for t in then["plan"]["trials"]] == [
+            [(p["item"], p["seed"]) for p in t["probes"]] for t in asked["plan"]["trials"]
+        ]
+
+    @pytest.mark.parametrize(
+        ("line", "said"),
+        [
+            (("--again", "{}"), "holds no run that can be read"),
+            (("--again", "{}", "--target", "x"), "--again asks what a run asked, and target would change it"),
+        ],
+    )
+    def test_what_can_not_be_asked_again_is_said(
+        self, line: tuple[str, ...], said: str, tell: Tell, config_file: Path, tmp_path: Path
+    ) -> None:
+        code, _, err = tell("run", *(word.format(tmp_path) for word in line), "--config", config_file)
+        assert code == 2
+        assert said in err
+
+
 class Clock:
     def __init__(self) -> None:
         self.now = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
@@ -15,6 +16,7 @@ from speccore.spec import parse_spec
 from speccore.yamltext import read_yaml
 
 from specweb.experiments.models import Experiment, Host, Job
+from specweb.experiments.services.hosts import store_inventory
 from specweb.experiments.services.submission import seed_workload
 from tests.web import sample
 from tests.web.form_client import FormClient
@@ -58,8 +60,10 @@ def test_the_page_lists_each_with_its_question_its_needs_and_its_commands(people
 def test_the_page_says_what_each_host_lacks(people: sample.People, host: Host) -> None:
     said = page_of(people.owner)
     assert "xeon has no Qwen3 14B, no Qwen3 0.6B of the same vocabulary" in said
-    assert "xeon has what it names" in said
-    assert "xeon has no second GPU" in said
+    assert "xeon has the models and the engine for it" in said
+    assert "xeon has no such target that was trained for 32,768 tokens" in said
+    assert "xeon has no model in two quantisations" in said
+    assert "4,096 tokens, no second GPU" in said
     assert "has no host yet that has said what it offers" in page_of(people.stranger)
 
 
@@ -98,6 +102,15 @@ def test_what_is_not_there_is_not_found(people: sample.People, query: str) -> No
 def finished(people: sample.People, host: Host) -> Job:
     asked = sample.spec(seed=77, points=[{"workload": "count", "max_tokens": 64}], placement={"hosts": [host.name]})
     return sample.finished(people.team, people.owner, asked).job
+
+
+def test_spare_memory_takes_one_model_in_two_quantisations(people: sample.People, host: Host) -> None:
+    inventory = host.inventory.parsed
+    small, draft = (m.model_copy(update={"n_parameters": n}) for m, n in zip(inventory.models, (3_700_000, 300_000), strict=True))
+    large = small.model_copy(update={"alias": "demo-f16", "manifest_hash": "d" * 64, "quantization": "F16", "size_bytes": 240_000_000})
+    store_inventory(host, inventory.model_copy(update={"models": [large, small, draft]}), datetime.now(UTC))
+    assert FormClient(people.owner, "?preset=spare-memory/larger-quantisation")["target-model"] == "demo-f16"
+    assert FormClient(people.owner, "?preset=spare-memory/more-context")["target-model"] == "demo-target"
 
 
 class TestReproduce:

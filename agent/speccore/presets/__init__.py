@@ -15,7 +15,8 @@ from ..spec_words import shown
 from ..sweeps import swept
 from ..yamltext import read_yaml
 
-TARGET, DRAFT = "TARGET", "DRAFT"
+TARGET, DRAFT, LARGER = "TARGET", "DRAFT", "LARGER"
+SPARE_MEMORY = "spare-memory"  # the preset whose parts use one model in two quantisations
 #: Keys of a preset's file that are no part of an experiment.
 _OWN_KEYS = ("needs", "models", "experiments")
 _USUAL = {TARGET: "the model that is asked", DRAFT: "its draft model"}
