@@ -20,6 +20,7 @@ from speccore.dealing import arrivals_seed
 from speccore.errors import (
     DiskFull,
     EngineDied,
+    EngineError,
     EngineLoadedOther,
     EngineNotHealthy,
     ErrorBody,
@@ -270,7 +271,11 @@ class Attempt:
         plans: list[Plan] = [*self._trial.warmup, *self._trial.probes]
         for plan in plans:
             workload = job.workloads[job.offer.spec.point(plan.point).workload]
-            state.wording.make(job.offer.spec, self._trial.block, plan, job.item(plan), workload)
+            try:
+                state.wording.make(job.offer.spec, self._trial.block, plan, job.item(plan), workload)
+            except EngineError:
+                self._check_alive(plan.id)
+                raise
 
     def _telling(self, phase: str) -> Callable[[int, int], None]:
         return lambda n, of: self._tell(phase, n, of, None)

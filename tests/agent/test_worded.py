@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gguf
+import psutil
 import pytest
 from specagent import evidence, runner
 from specagent.config import Config
@@ -15,6 +16,7 @@ from speccore import measure, records
 from speccore.compare import JobFacts, analyse_job
 from speccore.errors import ThinkingNotPossible
 from speccore.measurement import AttemptMeasurement, Number, Withheld, value_of
+from speccore.protocol import Running
 from speccore.workload import Item, Turn, Workload
 
 from tests.agent.conftest import Ran, make_spec
@@ -195,3 +197,23 @@ def with_template(source: Path, target: Path, template: str) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def test_an_engine_that_dies_before_its_prompts_are_made_has_died(job: Callable[..., Ran]) -> None:
+    """Another try may help, which it would not for a tokenizer that answers wrongly."""
+    ran = job(make_spec(engine=ENGINE, points=[FULL]))
+    told = ran.tell
+
+    def kill_once(running: Running) -> None:
+        told(running)
+        if running.phase == "warm-up" and len(ran.sink.done) == 0:
+            for process in psutil.Process().children(recursive=True):
+                if "llama-server" in process.name():
+                    process.kill()
+
+    ran.tell = kill_once
+    assert ran.run().outcome == "completed"
+    first = ran.sink.done[0][0]
+    assert first.error is not None
+    assert (first.error.code, first.error.retry) == ("engine_died", True)
+    assert [r.outcome for r, _ in ran.sink.done[1:]] == ["ok", "ok"]
