@@ -21,9 +21,10 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from speccore import compare, measure, records
+from speccore import compare, measure, quality, records
 from speccore.measurement import JobAnalysis
 from speccore.protocol import JobOffer
+from speccore.records import SECOND_LOOK
 from speccore.workloads import builtin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,7 +156,8 @@ def test_each_attempt_left_all_its_evidence_and_the_hashes_hold(served: Served) 
     assert len(by_attempt) == 6
     base = served.report["url"].split("/experiments/")[0]
     for attempt, files in by_attempt.items():
-        assert files.keys() == FILES
+        asked_again = {SECOND_LOOK} if any("-off" in e["trial"] for e in files.values()) else set()
+        assert files.keys() == FILES | asked_again
         for name, e in files.items():
             raw = served.client.get(f"{base}/attempts/{attempt}/raw/{name}")
             assert raw.status_code == 200
@@ -209,12 +211,18 @@ def test_a_verdict_can_be_computed_again_from_the_evidence_alone(local: dict[str
     folder = place / "local"
     offer = JobOffer.model_validate_json((folder / "job.json").read_bytes())
     workloads = {p.workload: builtin()[p.workload] for p in offer.spec.points}
-    attempts = [
-        measure.measure_attempt({f.name: f.read_bytes() for f in attempt.iterdir() if f.name in FILES}, offer.spec, workloads)
+    raw = {
+        attempt.name.rsplit(".", 1)[0]: {f.name: f.read_bytes() for f in attempt.iterdir() if f.name in FILES | {SECOND_LOOK}}
         for attempt in sorted((folder / "attempts").iterdir())
-    ]
+    }
     again = compare.analyse_job(
-        offer.spec, offer.plan, attempts, [], compare.JobFacts(hashes_verified=True, n_hashes=len(local["evidence"])), workloads=workloads
+        offer.spec,
+        offer.plan,
+        [measure.measure_attempt(files, offer.spec, workloads) for files in raw.values()],
+        [],
+        compare.JobFacts(hashes_verified=True, n_hashes=len(local["evidence"])),
+        workloads=workloads,
+        answers_read=[quality.read_answers(raw[t.id], offer.spec, t) for t in offer.plan.trials],
     )
     stored = JobAnalysis.model_validate_json((folder / "analysis.json").read_bytes())
     assert again.comparisons == stored.comparisons

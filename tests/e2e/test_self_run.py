@@ -52,14 +52,14 @@ def test_a_real_run_has_the_same_answer_on_the_server(servers: None, live_server
     )
     (tmp_path / "e.yaml").write_text(EXPERIMENT)
     agent("run", "e.yaml", "--out", "out", cwd=tmp_path)
-    assert "24 requests in each start, 4 at a time" in (tmp_path / "out" / "report.md").read_text()
+    assert "24 requests in each start, 4 at once" in (tmp_path / "out" / "report.md").read_text()
     world = make_world()
     seed_workload(builtin()["count"])
     with override_settings(SPECWEB_EVIDENCE_DIR=tmp_path / "evidence"):
         line = ("push", "out", "--server", live_server.url)
         token = {"SPECWEB_TOKEN": create_token(world.owner, "laptop")[1]}
         first, second = agent(*line, cwd=tmp_path, env=token), agent(*line, cwd=tmp_path, env=token)
-        assert first.startswith("uploaded as self-run: 6 attempts, 48 files\nhttp")
+        assert first.startswith("uploaded as self-run: 6 attempts, 51 files\nhttp")
         assert second == first.replace("uploaded as self-run", "was uploaded before")
         job = Job.objects.get()
         for attempt_id in left_to_parse(datetime.now(UTC).replace(year=2100)):
@@ -70,6 +70,7 @@ def test_a_real_run_has_the_same_answer_on_the_server(servers: None, live_server
     there = {c.numbers["point"]: c.numbers for c in Comparison.objects.all()}
     assert here.keys() == there.keys() == {"count/c1/ctx0/t0", "count/c4/ctx0/t0"}
     same = ("block_values", "speedup", "total_time", "acceptance_rate", "tokens_per_target_pass", "memory_bill_bytes", "n_prompts")
+    same += ("agreement", "own_agreement", "quality")  # read from the same private files here and there
     for point, more in (("count/c1/ctx0/t0", ()), ("count/c4/ctx0/t0", ("arm_loaded_tokens_per_s", "baseline_observed_concurrency"))):
         assert {k: here[point][k] for k in (*same, *more)} == {k: there[point][k] for k in (*same, *more)}
     client.force_login(world.owner)
