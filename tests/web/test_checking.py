@@ -50,6 +50,21 @@ def test_a_sound_experiment_passes(ready: World) -> None:
     assert check_yaml(json.dumps(GOOD).encode(), ready.team).spec == checked.spec
 
 
+def test_a_sweep_becomes_its_arms_and_faults_name_what_was_written(ready: World) -> None:
+    sweep = DRAFT | {"name": "d-{draft_limit}", "draft_limit": [2, 4]}
+    checked = check(GOOD | {"arms": [OFF, sweep, DRAFT]}, ready.team)
+    assert checked.spec is not None, checked.problems
+    assert [a.name for a in checked.spec.arms] == ["off", "d-2", "d-4", "d"]
+    arms = [OFF, sweep | {"draft_model": ["draft", "drafty"]}, DRAFT | {"draft_model": "drift"}]
+    found = [(p.field, p.message.partition(";")[0]) for p in problems(ready, arms=arms)]
+    assert found == [
+        ("arms.1.draft_model", "no host of this team ever had a model 'drafty'"),
+        ("arms.2.draft_model", "no host of this team ever had a model 'drift'"),
+    ]
+    lined = check_yaml(data_to_yaml(GOOD | {"arms": arms}).encode(), ready.team).problems
+    assert all(p.line for p in lined)
+
+
 @pytest.mark.parametrize(
     ("changes", "field", "value", "words", "code"),
     [
