@@ -16,6 +16,7 @@ from specweb.dashboard.memory_section import MemorySection, memory_section
 from specweb.experiments.models import Job
 from specweb.results import page_queries
 from specweb.results.memory_queries import TrialMemory, memory_of_trials
+from specweb.results.models import MeasurementSet
 from tests.web import sample
 
 pytestmark = pytest.mark.django_db
@@ -162,3 +163,17 @@ def test_a_break_even_that_is_not_known_says_why(run: sample.Run) -> None:
     (row,) = break_even_rows(run.experiment.parsed_spec, analysis.model_copy(update={"comparisons": bare}), {}, lambda *_: "")
     assert row.needs.withheld
     assert row.sentence == ""
+
+
+def test_what_was_tried_is_read_from_the_stored_numbers(run: sample.Run) -> None:
+    job = Job.objects.get(pk=run.job.pk)
+    assert [t.fit for t in memory_of_trials(job)] == [None] * len(run.plan.trials)
+    stored = MeasurementSet.objects.filter(attempt__trial__job=job).order_by("attempt__trial__index").last()
+    assert stored is not None
+    fit = Fit(arms=[ArmFit(arm="off", mode="off", top=2048, tries=[FitTry(context=2048, loads=True)])])
+    stored.numbers["fit"] = fit.model_dump(mode="json")
+    stored.save()
+    assert memory_of_trials(job)[-1].fit == fit
+    found = section(run)
+    assert found is not None
+    assert found.sentences[0] == "Largest context that loads here, tried after the blocks: 2,048 tokens per slot without."
