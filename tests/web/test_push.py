@@ -145,6 +145,27 @@ class TestAWholeRun:
         assert "3 of 5 blocks" in JobMove.objects.get(job=job, dst="completed").reason
         assert Comparison.objects.get().n_blocks == 3
 
+    def test_a_run_that_stopped_early_is_whole_and_its_looks_are_taken_again(self, world: World, tmp_path: Path) -> None:
+        spec = worlds.spec(blocks=5, sequential=True)
+        make_run(tmp_path / "run", spec=spec, n_trials=6, decided={"draft-4": 3}, n_blocks=3)
+        job = measured(Job.objects.get(pk=pushed(tmp_path / "run", world.owner).job))
+        assert (job.state, job.decided) == (JobState.PROCESSED, {"draft-4": 3})
+        assert "3 of 5 blocks until every arm was decided" in JobMove.objects.get(job=job, dst="completed").reason
+        check = next(c for c in Analysis.objects.get(job=job).parsed.checks if c.name == "early looks")
+        assert (check.state, check.evidence["decided_after_block"]) == ("passed", {"draft-4": 3})
+
+    def test_a_run_that_says_it_was_decided_before_its_numbers_decide_is_told(
+        self, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = evidence._record
+        uneven = lambda request, i, drafting, block: made(request, i, drafting, block + 300 * (drafting and block % 2))  # noqa: E731
+        monkeypatch.setattr(evidence, "_record", uneven)  # the arm is 30 % slower in every other block
+        make_run(tmp_path / "run", spec=worlds.spec(blocks=5, sequential=True), n_trials=6, decided={"draft-4": 3}, n_blocks=3)
+        job = measured(Job.objects.get(pk=pushed(tmp_path / "run", world.owner).job))
+        check = next(c for c in Analysis.objects.get(job=job).parsed.checks if c.name == "early looks")
+        assert (check.kind, check.state) == ("soft", "failed")
+        assert check.sentence.startswith("draft-4 left after block 3, and its numbers do not decide it there")
+
     @pytest.mark.parametrize(("outcome", "state"), [("failed", JobState.FAILED), ("cancelled", JobState.CANCELLED)])
     def test_a_run_that_did_not_come_to_its_end_keeps_what_it_has(
         self, world: World, tmp_path: Path, outcome: str, state: JobState
