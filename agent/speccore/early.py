@@ -15,7 +15,7 @@ from .pairs import Results, pair_blocks, reference_lengths
 from .plan import TrialOutcome, give_up, last_blocks, next_trials
 from .protocol import JobPlan
 from .sequential import Decision, decide, looks, percent_of, schedule
-from .spec import Arm, ExperimentSpec, Point
+from .spec import BASELINE_MODE, Arm, ExperimentSpec, Point
 from .stats import CONFIDENCE, MIN_BLOCKS
 from .workload import Workload
 
@@ -215,7 +215,11 @@ def cautions(spec: ExperimentSpec) -> Iterator[str]:
         yield f"with {spec.blocks} of the blocks nothing can end early: the first look is after block {MIN_BLOCKS}"
     if not any(not a.is_baseline and not a.control for a in spec.arms):
         yield "nothing ends early without an arm that has speculation"
-    elif any(a.control for a in spec.arms):
+    if spec.sampling_test:
+        yield "an arm that ends early draws fewer continuations for the sampling test, which then finds less"
+    if spec.requirements.quality == "held":
+        yield "time alone decides when an arm ends: with fewer blocks it has fewer prompts to show that its quality is held"
+    if any(a.control for a in spec.arms) and any(a.mode != BASELINE_MODE for a in spec.arms):
         yield "the control ends with the last arm that is decided, and a contrast of fewer blocks adds nothing to the floor of more"
 
 

@@ -280,6 +280,8 @@ def test_arms_are_compared_with_each_other_at_the_confidence_of_a_look() -> None
         ({"blocks": 3}, ["with 3 of the blocks nothing can end early: the first look is after block 3"]),
         ({"blocks": 10}, []),
         ({"blocks": 3, "sequential": False}, []),
+        ({"requirements": {"quality": "held"}}, ["time alone decides when an arm ends"]),
+        ({"sampling_test": {"workload": "count"}}, ["an arm that ends early draws fewer continuations"]),
         ({"arms": [{"name": "again", "mode": "off", "control": True}]}, ["nothing ends early without an arm that has speculation"]),
         ({"arms": [draft(4), {"name": "again", "mode": "off", "control": True}]}, ["the control ends with the last arm that is decided"]),
     ],
