@@ -193,6 +193,23 @@ class TestComparing:
         assert (Comparison.objects.count(), Analysis.objects.count(), MeasurementSet.objects.count()) == (2, 2, 12)
         assert Attempt.objects.filter(measurement__in=MeasurementSet.objects.order_by("-pk")[:6]).count() == 6
 
+    def test_a_byte_changed_in_stored_evidence_makes_a_verdict_invalid_when_it_is_read_again(
+        self, measured: Job, evidence_folder: Path
+    ) -> None:
+        compare_job(measured.pk, timezone.now())
+        before = Comparison.objects.get()
+        assert before.verdict != "invalid"
+        damaged = Attempt.objects.order_by("pk").first()
+        assert damaged is not None
+        stored = evidence_folder / damaged.evidence.get(name="records.jsonl").blob.path
+        data = bytearray(stored.read_bytes())
+        data[len(data) // 2] ^= 1
+        stored.write_bytes(data)
+        call_command("reparse", str(measured.experiment_id), stdout=StringIO())
+        after = Comparison.objects.current().get()
+        assert (after.verdict, after.reason) == ("invalid", "evidence hashes")
+        assert after.numbers["verdict"]["next_step"].startswith("restore the file from a copy")
+
     def test_a_failed_job_keeps_its_finished_blocks(self, world: World, offer: JobOffer) -> None:
         for trial in offer.plan.trials:
             deliver(world, offer, trial)
