@@ -208,6 +208,8 @@ class TestComparing:
         call_command("reparse", str(measured.experiment_id), stdout=StringIO())
         after = Comparison.objects.current().get()
         assert (after.verdict, after.reason) == ("invalid", "evidence hashes")
+        sentence = after.numbers["verdict"]["sentence"]
+        assert sentence.startswith(f"{damaged.trial.plan_id}: records.jsonl has changed since it was stored")
         assert after.numbers["verdict"]["next_step"].startswith("restore the file from a copy")
 
     def test_a_failed_job_keeps_its_finished_blocks(self, world: World, offer: JobOffer) -> None:

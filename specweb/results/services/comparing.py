@@ -120,7 +120,11 @@ def analyse(job: Job) -> JobAnalysis:
         .select_related("trial__arm", "measurement")
         .order_by("trial__index", "received_at")
     )
-    damaged = [a.parse_error["message"] for a in attempts if a.parse_error and a.parse_error.get("code") == HashMismatch.code]
+    damaged = [
+        f"{a.trial.plan_id}: {a.parse_error['message']}"
+        for a in attempts
+        if a.parse_error and a.parse_error.get("code") == HashMismatch.code
+    ]
     experiment = job.experiment
     spec = experiment.parsed_spec
     measured = [a for a in attempts if a.accepted and a.measurement is not None]

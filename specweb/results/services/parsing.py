@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, OperationalError, transaction
-from speccore.errors import ErrorBody, ServerError, SpecWebError
+from speccore.errors import ErrorBody, HashMismatch, ServerError, SpecWebError
 from speccore.measure import measure_attempt
 from speccore.measurement import PARSER_VERSION, AttemptMeasurement, Maybe, Number, ProbeMeasurement
 from speccore.workload import Workload
@@ -75,6 +75,11 @@ def measure(attempt: Attempt) -> AttemptMeasurement:
             files[file.name] = read_blob(file.blob)
         except OSError as error:
             raise EvidenceUnreadable(f"{file.name} can't be read: {error.strerror or error}", file=file.name) from None
+        except HashMismatch as error:
+            got = error.details.get("got")
+            now = f"its SHA-256 begins with {got[:12]}" if got else "it can't be decompressed any more"
+            said = f"{file.name} has changed since it was stored: {now}, announced was {file.blob.sha256[:12]}"
+            raise HashMismatch(said, file=file.name, path=file.blob.path, **error.details) from None
     measurement = measure_attempt(files, experiment.parsed_spec, workloads_of(experiment))
     if (measurement.attempt_id, measurement.trial) != (str(attempt.pk), attempt.trial.plan_id):
         told = f"attempt {measurement.attempt_id or '(none)'} at trial {measurement.trial or '(none)'}"
