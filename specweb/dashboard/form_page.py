@@ -169,9 +169,10 @@ class Form:
 
 SWEEP = Field(
     "sweep",
-    "Sweep over limits",
+    "Sweep over values",
     "Draft limits with commas between: one arm for each takes this arm’s place. Other fields by name, semicolons between: "
     "1, 2, 4; p_min: 0, 0.5. They are draft_model, p_min, draft_device, draft_kv_type_k and draft_kv_type_v.",
+    default="such as 1, 2, 4; p_min: 0, 0.5",
 )
 
 
