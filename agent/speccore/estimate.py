@@ -72,7 +72,7 @@ def job_minutes(
     for trial in plan.trials:
         start, token, rest = seconds[modes[trial.arm]]
         alone, together = (timed + more for timed, more in zip(_tokens(spec, trial), untimed.tokens(spec, after[trial.id])))
-        extra = reading.beside(spec, trial, workloads or {})
+        extra = reading.beside(spec, trial, workloads or {}).plus(reading.again(spec, after[trial.id]))
         least, most = (extra.answered + share * extra.read for share in reading.SHARE)
         read += extra.read
         clock_s = _clock_s(spec, trial) + extra.wait_s

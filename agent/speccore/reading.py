@@ -9,6 +9,7 @@ from .contexts import BYTES_PER_TOKEN
 from .protocol import TrialPlan
 from .spec import ExperimentSpec, Point
 from .tasks import messages_before
+from .untimed import Untimed
 from .workload import Item, Workload
 
 #: Time of reading a token of context as a share of answering one: least on a card with power to spare, most on a small processor.
@@ -41,6 +42,12 @@ def beside(spec: ExperimentSpec, trial: TrialPlan, workloads: Mapping[str, Workl
     return total
 
 
+def again(spec: ExperimentSpec, asked: Untimed) -> Extra:
+    """What is asked once more after the timed part has its context read again."""
+    points = {p.key: p for p in spec.points}
+    return Extra(read=sum(points[key].occupied_context for key, _ in asked.looks))
+
+
 def _of_task(point: Point, item: Item) -> Extra:
     """Each turn reads its whole history, as with the prefix cache off; where it is on, less."""
     texts = ["".join(text for _, text in messages_before(item.turns, n)) for n in range(1, len(item.turns) + 1)]
@@ -62,4 +69,4 @@ def in_words(read: float) -> str:
     """What an estimate takes for granted; empty if it need not read."""
     if not read:
         return ""
-    return f"reading context ({read:,.0f} tokens in all) is taken as {SHARE[0]:.1%} to {SHARE[1]:.0%} of the time of answering as many"
+    return f"reading context ({read:,.0f} tokens in all) is taken as {100 * SHARE[0]:g} to {100 * SHARE[1]:g} % of the time of answering as many"
