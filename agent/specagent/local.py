@@ -337,6 +337,7 @@ def analyse(
                 )
             )
     n_hashes = sum(len(report.evidence) for report, _ in sink.done)
+    changed = _changed(sink)
     return compare.analyse_job(
         offer.spec,
         offer.plan,
@@ -345,8 +346,9 @@ def analyse(
         compare.JobFacts(
             floors=dict(floors or {}),
             shares_cores=False,
-            hashes_verified=_hashes_hold(sink),
+            hashes_verified=not changed,
             n_hashes=n_hashes,
+            hash_problem=f"changed since they were measured: {', '.join(changed)}" if changed else "",
             decided=dict(looks.decided),
         ),
         workloads=workloads,
@@ -363,8 +365,13 @@ def counted(offer: JobOffer, sink: FolderSink) -> list[tuple[AttemptReport, Path
     return [(report, folder) for report, folder in sink.done if report.block_run == last_run[block_of[report.trial]]]
 
 
-def _hashes_hold(sink: FolderSink) -> bool:
-    return all(evidence.refs(folder) == list(report.evidence) for report, folder in sink.done)
+def _changed(sink: FolderSink) -> list[str]:
+    """``records.jsonl of b1-off``: files that are not what their report says, are gone, or are not in it."""
+    found = []
+    for report, folder in sink.done:
+        there, told = ({ref.name: ref for ref in refs} for refs in (evidence.refs(folder), report.evidence))
+        found += [f"{name} of {report.trial}" for name in sorted({*there, *told}) if there.get(name) != told.get(name)]
+    return found
 
 
 def _model(name: str | None, field: str, inventory: HostInventory) -> ModelInfo:

@@ -211,6 +211,7 @@ def test_a_byte_changed_in_stored_evidence_is_found(replay: Callable[..., Replay
     file.write_bytes(data)
     found, checks = panel(run.analysis())
     invalid_by("evidence hashes", found, checks)
+    assert found.verdict.sentence == "changed since they were measured: records.jsonl of b1-off"
 
 
 def test_an_engine_that_counts_a_token_less_than_it_sent(replay: Callable[..., Replay]) -> None:
