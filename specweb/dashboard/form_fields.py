@@ -160,7 +160,12 @@ ARM_MORE = (
 POINT = (
     Field("workload", "Workload", "The prompts; a bare name takes the newest version.", "choice", offers="workloads"),
     _number("max_tokens", "Most tokens", "An answer ends here, if it doesn’t end by itself.", "128"),
-    _number("probes", "Probes", "Timed requests in each start of the server; with several at a time at least 24, and four for each.", "2"),
+    _number(
+        "probes",
+        "Probes",
+        "Timed requests in each start of the server; by the clock or with several at a time at least 24, and four for each.",
+        "2",
+    ),
     _number("sampling.temperature", "Temperature", "0 takes the likeliest token each time.", "0"),
     _number("concurrency", "Concurrency", "Requests in flight at a time; needs as many slots.", "1"),
 )

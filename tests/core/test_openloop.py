@@ -140,6 +140,9 @@ def test_on_either_side_an_engine_that_fell_behind_withholds_latency(trial: str)
         assert held.reason_code == "overloaded"
         assert f"{trial}: they came too fast; lower the rate, now 2 a second" in held.withheld
     assert c.block_values == {}
+    tails = {t.metric: getattr(t, "withheld", "") for t in c.tails or []}
+    assert all("overloaded" in tails[metric] for metric in ("ttft_any_s", "e2e_s", "equal_work_s"))
+    assert "overloaded" not in tails["token_latency_ms"]
     assert (c.verdict.word, c.verdict.reason) == ("inconclusive", "overloaded")
     assert "lower the rate" in c.verdict.sentence
     assert "rate" in c.verdict.next_step
