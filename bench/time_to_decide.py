@@ -28,7 +28,7 @@ from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
 from specagent.sinks import FolderSink
 from speccore import compare, early, measure
-from speccore.measurement import ComparisonResult
+from speccore.measurement import ComparisonResult, Interval
 from speccore.plan import next_trials
 from speccore.spec import ExperimentSpec
 from speccore.stats import Rows, speedups
@@ -182,7 +182,12 @@ def run_real(host: Host, spec: ExperimentSpec, folder: Path) -> Real:
 
 
 def _word(c: ComparisonResult) -> str:
-    return f"{c.verdict.word} · {c.verdict.reason}"
+    """The verdict by the rules on time alone, and beside it why a busy machine made it invalid, if it did."""
+    s, word = c.speedup, "inconclusive"
+    if isinstance(s, Interval) and s.low is not None and s.high is not None:
+        middle, half = np.array([math.log(s.low * s.high) / 2]), np.array([math.log(s.high / s.low) / 2])
+        word = ("inconclusive", "keep", "disable")[VERDICT[words(middle, half, MARGIN)[0]]]
+    return f"{word} (invalid: {c.verdict.reason})" if c.verdict.word == "invalid" else word
 
 
 def host_of(home: Path) -> Host:
