@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 from speccore.budget import span_of
-from speccore.errors import SpecError
+from speccore.errors import SpecError, UnknownModel
 from speccore.spec import SpecProblem
 
 from specweb.accounts.models import Team
@@ -29,7 +29,7 @@ from specweb.experiments.services.submission import submit
 from specweb.results.cost_queries import trial_costs
 from specweb.results.pilot_queries import pilots
 
-from . import form_choices, form_rows, form_yaml
+from . import form_choices, form_rows, form_yaml, presets_page
 from .form_data import data_of, typed_of, words_of
 from .form_page import SUMMARY, Fault, Reply, Sent, faults_of, form_of, own_faults, read_sent
 from .form_preview import preview_shown
@@ -130,7 +130,8 @@ def _preview_context(team: Team, sent: Sent) -> dict[str, Any]:
     checked, faults = _checked(team, sent)
     spec = checked.spec
     if spec is None:
-        return {"preview_faults": faults}
+        only_models = checked.asked is not None and all(p.code == UnknownModel.code for p in checked.problems)
+        return {"preview_faults": faults, "builds": presets_page.build_commands(checked.asked) if checked.asked and only_models else []}
     history, earlier = trial_costs(team, spec.target.model), pilots(team, spec.target.model)
     budget_s, budget_fault = _budget(sent)
     try:

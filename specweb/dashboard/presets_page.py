@@ -117,5 +117,10 @@ def _spec(name: str) -> ExperimentSpec:
 
 @cache
 def _commands(name: str) -> list[BuildCommands]:
-    found = [reference_commands(_spec(name), build) for build in reference_builds()]
+    return build_commands(_spec(name))
+
+
+def build_commands(spec: ExperimentSpec) -> list[BuildCommands]:
+    """Of an experiment without a host, by the builds that stand for each dialect."""
+    found = [reference_commands(spec, build) for build in reference_builds()]
     return [BuildCommands(f.build.words, f.commands, [(arm, "; ".join(why)) for arm, why in f.refusals.items()]) for f in found]

@@ -86,6 +86,11 @@ def test_a_preset_of_models_that_are_not_there_says_so_beside_them(people: sampl
     assert "None of this team’s hosts has Qwen3 14B, Qwen3 0.6B of the same vocabulary" in html.unescape(form.page)
     said = html.unescape(form.look())
     assert "no host of this team ever had a model 'Qwen3-14B-Q5_K_M'" in said
+    plain = re.sub(r"<[^>]+>", "", said)  # what it would be started with is shown all the same, in each dialect
+    assert "--spec-draft-model Qwen3-0.6B-Q8_0.gguf --spec-draft-n-max 8 --spec-draft-ngl 99" in plain
+    assert "--model-draft Qwen3-0.6B-Q8_0.gguf --draft-max 8 --gpu-layers-draft 99" in plain
+    assert "Launch commands without a host" not in form.change(blocks="0").look()  # what is wrong in itself has none
+    form.change(blocks="5")
     form.change(target__model="demo-target", arms__1__draft_model="demo-draft")
     assert "to mend" not in form.look()
 

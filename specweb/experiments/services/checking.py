@@ -32,6 +32,7 @@ class Checked:
     spec: ExperimentSpec | None
     problems: list[SpecProblem]
     sweeps: Swept | None = None
+    asked: ExperimentSpec | None = None  # sound in itself, whatever of what it names is missing
 
     def as_written(self, warnings: list[SpecProblem]) -> list[SpecProblem]:
         """What was found of the spec, beside the arms that the person wrote."""
@@ -54,7 +55,7 @@ def check(data: Any, team: Team) -> Checked:
         return Checked(None, problems)
     sweeps = swept(data)
     problems = as_written(sweeps, resolve(spec, team).problems)
-    return Checked(None if problems else spec, problems, sweeps)
+    return Checked(None if problems else spec, problems, sweeps, spec)
 
 
 def check_yaml(text: bytes, team: Team) -> Checked:
