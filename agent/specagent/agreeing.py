@@ -23,10 +23,10 @@ from . import local, ready
 from .asking import Closed, Exchange, Request, Target
 from .launch import Stopped
 from .load import run_load
+from .prepared import PreparedJob
 from .sampling import running
 from .sinks import FolderSink
 from .sse import parse_response
-from .trial import PreparedJob
 
 _TIMEOUT_S = 60.0
 #: By point, prompt, block and number of tokens: how far apart the target holds its two likeliest ones there.

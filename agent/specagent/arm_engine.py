@@ -12,7 +12,7 @@ from typing import Any
 
 from . import ready
 from .launch import Engine
-from .trial import PreparedJob, check_loaded, launch_command
+from .prepared import PreparedJob, check_loaded, launch_command
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from .asking import Closed, Target
 from .continuing import request_of
 from .launch import Stopped, read_log
 from .load import run_load
+from .prepared import PreparedJob
 from .sampler import process_tree
 from .second_look import answer_of
-from .trial import PreparedJob
 
 PHASE = "looking for the largest context"
 #: An arm is looked at no longer than this.

@@ -22,8 +22,9 @@ from .chat import check_template
 from .inventory import Host
 from .launch import Stopped, disk_error
 from .looks import Looks, NoLooks
+from .prepared import PreparedJob, render
 from .room import Room
-from .trial import Attempt, AttemptDone, PreparedJob, Tell, render
+from .trial import Attempt, AttemptDone, Tell
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from .asking import Closed, Target
 from .continuing import continuation_of, request_of
 from .launch import Stopped
 from .load import run_load
-from .trial import PreparedJob
+from .prepared import PreparedJob
 
 #: Requests between two looks at how far it is.
 _BATCH = 200

@@ -16,8 +16,8 @@ from speccore.protocol import ProbePlan
 from speccore.spec import BASELINE_MODE, Point
 
 from .arm_engine import standing
+from .prepared import PreparedJob
 from .together import run_batch
-from .trial import PreparedJob
 
 SYNTH_FLAG = "--spec-synth-len"
 #: Requests before those that count, in each start.

@@ -8,39 +8,33 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
-from speccore import engines, records, sampling_plan
+from speccore import records, sampling_plan
 from speccore.dealing import arrivals_seed
 from speccore.errors import (
     DiskFull,
     EngineDied,
     EngineError,
-    EngineLoadedOther,
     EngineNotHealthy,
-    ErrorBody,
     HostError,
     ProbeFailed,
     ProbeStalled,
     SpecWebError,
 )
 from speccore.fit import Fit
-from speccore.inventory import ModelInfo
-from speccore.protocol import AttemptReport, JobOffer, ProbePlan, TrialPlan, WarmupPlan
+from speccore.protocol import AttemptReport, TrialPlan
 from speccore.spec import Point
 from speccore.untimed import untimed
-from speccore.workload import Item, Workload
 
 from . import __version__, continuing, evidence, launch, ready, second_look
-from .inventory import Host
 from .launch import Ended, Engine, Stopped
+from .prepared import PreparedJob, check_loaded, launch_command
 from .probe import Probed, health_of
-from .runtimes import Runtime, engine_environment
 from .sampler import Sampler
 from .tasks import Wording, ask_worded
 from .together import Plan, batches
@@ -51,28 +45,6 @@ log = logging.getLogger(__name__)
 Outcome = Literal["ok", "failed", "cancelled"]
 #: (phase, number of the probe from 1, number of probes, tokens per second of the last one)
 Tell = Callable[[str, int, int, float | None], None]
-
-
-@dataclass(frozen=True)
-class PreparedJob:
-    """A job with everything that it needs from this host, looked up once. ``workloads`` by a point's name for it."""
-
-    offer: JobOffer
-    workloads: Mapping[str, Workload]
-    host: Host
-    runtime: Runtime
-    target: ModelInfo
-    drafts: Mapping[str, ModelInfo]  # by arm
-    threads: int
-
-    @property
-    def dialect(self) -> ModuleType:
-        return engines.engine(self.runtime.info.engine)
-
-    def item(self, plan: ProbePlan | WarmupPlan) -> Item:
-        workload = self.workloads[self.offer.spec.point(plan.point).workload]
-        items = workload.warmup if isinstance(plan, WarmupPlan) and not plan.ahead else workload.items
-        return next(i for i in items if i.id == plan.item)
 
 
 @dataclass(frozen=True)
@@ -449,46 +421,6 @@ class Attempt:
         events = [e for e in self._state.probed[-1].record.events if e.tokens]
         span = events[-1].at_s - events[0].at_s if events else 0.0
         return sum(e.tokens for e in events[1:]) / span if span > 0 else None
-
-
-def launch_command(job: PreparedJob, arm: str, port: int) -> tuple[engines.Rendered, dict[str, str]]:
-    """An arm's command on this host with the engine's whole environment. Raises the refusals as one error."""
-    draft = job.drafts.get(arm)
-    bindings = engines.Bindings(
-        executable=job.runtime.info.executable, target=job.target.path, draft=draft.path if draft else "", host=ready.LOOPBACK, port=port
-    )
-    rendered = render(job, arm, bindings)
-    return rendered, engine_environment({**job.runtime.env, **rendered.env})
-
-
-def check_loaded(job: PreparedJob, props: dict[str, Any]) -> None:
-    """A server without a model is healthy too (router mode); so is one with another context."""
-    settings = job.offer.spec.engine
-    if problem := job.dialect.loaded_problem(props, settings, job.target.path, settings.context):
-        raise EngineLoadedOther(problem)
-
-
-def render(job: PreparedJob, arm: str, bindings: Any) -> engines.Rendered:
-    """The launch command of an arm on this host. Raises the refusals as one error."""
-    rendered: engines.Rendered = job.dialect.render(
-        job.offer.spec.engine,
-        job.offer.spec.arm(arm),
-        job.runtime.info.capabilities,
-        bindings,
-        allowed_flags=job.host.inventory.allowed_flags,
-        threads=job.threads,
-    )
-    if rendered.refusals:
-        raise refused(arm, rendered.refusals)
-    return rendered
-
-
-def refused(arm: str, refusals: list[ErrorBody]) -> SpecWebError:
-    """What this build or host can't do for an arm, as one error with the first refusal's remedy."""
-    from speccore.errors import ArmNotSupported
-
-    text = "; ".join(r.message for r in refusals)
-    return ArmNotSupported(f"arm {arm!r}: {text}", remedy=refusals[0].remedy or None, codes=[r.code for r in refusals])
 
 
 def _durations(phases: list[tuple[str, float]]) -> dict[str, float]:

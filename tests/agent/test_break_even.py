@@ -13,9 +13,9 @@ import pytest
 from specagent import cli, local, runner
 from specagent.cli_break_even import NOTICE, shown
 from specagent.inventory import Host
+from specagent.prepared import PreparedJob
 from specagent.runtimes import Runtime
 from specagent.synthesis import SYNTH_FLAG, measure_curve
-from specagent.trial import PreparedJob
 from speccore.errors import ArmNotSupported, EngineError
 from speccore.workload import Workload
 

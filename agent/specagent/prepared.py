@@ -1,0 +1,78 @@
+"""A job with everything that it needs from this host: models, engine build, and the command that starts each of its arms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from speccore import engines
+from speccore.errors import ArmNotSupported, EngineLoadedOther, ErrorBody, SpecWebError
+from speccore.inventory import ModelInfo
+from speccore.protocol import JobOffer, ProbePlan, WarmupPlan
+from speccore.workload import Item, Workload
+
+from . import ready
+from .inventory import Host
+from .runtimes import Runtime, engine_environment
+
+
+@dataclass(frozen=True)
+class PreparedJob:
+    """A job with everything that it needs from this host, looked up once. ``workloads`` by a point's name for it."""
+
+    offer: JobOffer
+    workloads: Mapping[str, Workload]
+    host: Host
+    runtime: Runtime
+    target: ModelInfo
+    drafts: Mapping[str, ModelInfo]  # by arm
+    threads: int
+
+    @property
+    def dialect(self) -> ModuleType:
+        return engines.engine(self.runtime.info.engine)
+
+    def item(self, plan: ProbePlan | WarmupPlan) -> Item:
+        workload = self.workloads[self.offer.spec.point(plan.point).workload]
+        items = workload.warmup if isinstance(plan, WarmupPlan) and not plan.ahead else workload.items
+        return next(i for i in items if i.id == plan.item)
+
+
+def launch_command(job: PreparedJob, arm: str, port: int) -> tuple[engines.Rendered, dict[str, str]]:
+    """An arm's command on this host with the engine's whole environment. Raises the refusals as one error."""
+    draft = job.drafts.get(arm)
+    bindings = engines.Bindings(
+        executable=job.runtime.info.executable, target=job.target.path, draft=draft.path if draft else "", host=ready.LOOPBACK, port=port
+    )
+    rendered = render(job, arm, bindings)
+    return rendered, engine_environment({**job.runtime.env, **rendered.env})
+
+
+def check_loaded(job: PreparedJob, props: dict[str, Any]) -> None:
+    """A server without a model is healthy too (router mode); so is one with another context."""
+    settings = job.offer.spec.engine
+    if problem := job.dialect.loaded_problem(props, settings, job.target.path, settings.context):
+        raise EngineLoadedOther(problem)
+
+
+def render(job: PreparedJob, arm: str, bindings: Any) -> engines.Rendered:
+    """The launch command of an arm on this host. Raises the refusals as one error."""
+    rendered: engines.Rendered = job.dialect.render(
+        job.offer.spec.engine,
+        job.offer.spec.arm(arm),
+        job.runtime.info.capabilities,
+        bindings,
+        allowed_flags=job.host.inventory.allowed_flags,
+        threads=job.threads,
+    )
+    if rendered.refusals:
+        raise refused(arm, rendered.refusals)
+    return rendered
+
+
+def refused(arm: str, refusals: list[ErrorBody]) -> SpecWebError:
+    """What this build or host can't do for an arm, as one error with the first refusal's remedy."""
+    text = "; ".join(r.message for r in refusals)
+    return ArmNotSupported(f"arm {arm!r}: {text}", remedy=refusals[0].remedy or None, codes=[r.code for r in refusals])
