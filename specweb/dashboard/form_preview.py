@@ -45,6 +45,7 @@ class PreviewShown:
     warnings: list[Fault]
     minutes: str
     basis: str
+    looks: str
     expected: list[ExpectedShown]
 
 
@@ -66,6 +67,7 @@ def preview_shown(found: Preview, beside: Callable[[Sequence[SpecProblem]], list
         warnings=beside(found.warnings),
         minutes=minutes_in_words(found.minutes),
         basis=found.minutes.basis if found.minutes else "",
+        looks=found.looks,
         expected=expected_shown(hosts, minutes_in_words),
     )
 

@@ -281,11 +281,16 @@ class TestPreview:
     def test_stores_nothing(self, ready: World, owner: Program) -> None:
         answer = owner.post("experiments/preview", YAML, "application/yaml")
         assert answer.status_code == 200, answer.content
-        assert {"n_trials", "n_requests", "n_untimed", "order", "hosts", "warnings", "minutes"} == set(answer.json())
+        assert {"n_trials", "n_requests", "n_untimed", "order", "hosts", "warnings", "minutes", "looks"} == set(answer.json())
         assert not Experiment.objects.exists()
+
+    def test_tells_after_which_blocks_an_arm_may_end(self, ready: World, owner: Program) -> None:
+        told = owner.post("experiments/preview", ASKED | {"blocks": 10, "sequential": True}).json()
+        assert told["looks"] == "after blocks 3, 5, 7 and 10"
 
     def test_tells_what_would_run_and_where(self, ready: World, owner: Program) -> None:
         told = owner.post("experiments/preview", ASKED).json()
+        assert told["looks"] == ""
         assert told["n_trials"] == 10
         assert [t["arm"] for t in told["order"][:2]] in (["off", "draft-4"], ["draft-4", "off"])
         box = next(h for h in told["hosts"] if h["name"] == "box")

@@ -101,6 +101,10 @@ class TestForm:
         assert width(found["proposed"]) <= 3
         assert width(found["in twice the time"]) < width(found["proposed"]) < width(found["in half the time"])
 
+    def test_what_may_end_early_is_told_beside_the_time(self, form: FormClient) -> None:
+        assert "At the most: looks" not in form.look()
+        assert "At the most: looks after blocks 3, 5, 7 and 10, the earlier the wider" in form.change(blocks="10", sequential="on").look()
+
     def test_a_time_changes_the_plans_and_not_the_experiment(self, form: FormClient) -> None:
         before = rows(form.look())
         after = form.change(budget="3 h").look()

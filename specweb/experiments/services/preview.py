@@ -9,7 +9,7 @@ from functools import partial
 from uuid import UUID
 
 from django.conf import settings
-from speccore import untimed
+from speccore import early, untimed
 from speccore.cautions import Place, caution, cautions
 from speccore.commandline import Command, command_differences
 from speccore.estimate import Minutes, TrialCost, job_minutes
@@ -73,6 +73,7 @@ class Preview:
     hosts: list[HostPreview]
     warnings: list[SpecProblem]
     minutes: Minutes | None
+    looks: str  # after which blocks an arm may be decided and end; '' where none may
 
 
 def preview(
@@ -121,6 +122,7 @@ def preview(
         hosts=hosts,
         warnings=[*cautions(spec, contents, places), *_placement_warnings(spec, offers, chosen)],
         minutes=_slowest(hosts),
+        looks=early.schedule_in_words(spec),
     )
 
 
