@@ -12,6 +12,7 @@ from django.test import Client
 from speccore.measurement import AgreementResult, JobAnalysis, SamplingResult
 
 from specweb.experiments.models import Visibility
+from specweb.experiments.services.checking import check
 from specweb.results.models import Analysis, EvidenceFile
 from specweb.results.services import answers
 from specweb.results.services.comparing import analyse
@@ -48,6 +49,16 @@ def test_a_wrong_answer_is_told_from_a_near_tie_by_the_targets_second_look(peopl
     assert (right.agreement.n_identical, right.agreement.n) == (10, 10)
     assert next(c for c in wrong.checks if c.name == "greedy answers").state == "failed"
     assert next(c for c in right.checks if c.name == "greedy answers").state == "passed"
+
+
+def test_the_tests_own_workload_is_resolved_and_named_by_the_plan(people: sample.People) -> None:
+    spec = sample.spec(points=[{"workload": "count"}], sampling_test=TEST)
+    host = sample.host_with_inventory(people.team)
+    run = sample.claimed(sample.submitted(people.team, people.owner, spec), host)
+    assert set(run.plan.workloads) == {"count", "free-text"}
+    checked = check(spec.model_dump(mode="json") | {"sampling_test": {"workload": "nothing"}}, people.team)
+    (fault,) = [p for p in checked.problems if p.field == "sampling_test.workload"]
+    assert fault.message.startswith("there is no workload 'nothing'")
 
 
 def test_an_arm_that_draws_otherwise_is_accused_and_disabled_where_answers_are_drawn(people: sample.People) -> None:
