@@ -140,7 +140,7 @@ def test_a_run_without_a_fault_passes_what_the_others_fail(replay: Callable[...,
     """Else the tests below would show nothing."""
     found, checks = panel(replay(sides={"3": Side(speed=2.0)}, spec={"points": [point(probes=3)], "blocks": 3}).analysis())
     machine = {"client lag", "another process on the device"}  # of whatever else runs beside the tests
-    assert [c.name for c in checks.values() if c.kind == "hard" and c.state == "failed" and c.name not in machine] == []
+    assert [c.sentence for c in checks.values() if c.kind == "hard" and c.state == "failed" and c.name not in machine] == []
     passed = {name for name, c in checks.items() if c.state == "passed"}
     wanted = {
         "same comparison key",
