@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from specagent import load
@@ -27,5 +28,5 @@ def requests(n: int) -> list[Request]:
     return [Request({"i": i}, probe=f"p#{i}", seed=i) for i in range(n)]
 
 
-def run(server: ReplayServer, asked: list[Request], plan: load.Plan, **more: Any) -> load.LoadResult:
+def run(server: ReplayServer, asked: Iterable[Request], plan: load.Plan, **more: Any) -> load.LoadResult:
     return load.run_load(Target("127.0.0.1", server.port, "/v1/chat/completions"), asked, plan, **({"timeout_s": 10} | more))
