@@ -17,6 +17,7 @@ from speccore.protocol import Finished, JobOffer, Running, TrialPlan
 from speccore.workload import Workload
 
 from . import fitting
+from .attempt_files import AttemptDone
 from .blocks import Blocks
 from .chat import check_template
 from .inventory import Host
@@ -24,7 +25,7 @@ from .launch import Stopped, disk_error
 from .looks import Looks, NoLooks
 from .prepared import PreparedJob, render
 from .room import Room
-from .trial import Attempt, AttemptDone, Tell
+from .trial import Attempt, Tell
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from speccore.errors import HostError, ServerError, SpecWebError
 from speccore.protocol import AttemptReport, EvidenceRef
 
 from . import evidence
+from .attempt_files import AttemptDone
 from .client import Client, Refused, Unreachable
 from .launch import disk_error
 from .spool import Spool, Spooled, decompressed
-from .trial import AttemptDone
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import zstandard
 from speccore.protocol import AttemptReport, EvidenceRef
 
 from . import evidence
-from .trial import AttemptDone
+from .attempt_files import AttemptDone
 
 log = logging.getLogger(__name__)
 

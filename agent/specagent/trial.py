@@ -9,10 +9,9 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from speccore import records, sampling_plan
 from speccore.dealing import arrivals_seed
@@ -27,14 +26,14 @@ from speccore.errors import (
     SpecWebError,
 )
 from speccore.fit import Fit
-from speccore.protocol import AttemptReport, TrialPlan
+from speccore.protocol import TrialPlan
 from speccore.spec import Point
 from speccore.untimed import untimed
 
-from . import __version__, continuing, evidence, launch, ready, second_look
-from .launch import Ended, Engine, Stopped
+from . import continuing, launch, ready, second_look
+from .attempt_files import AttemptDone, Gathered, Outcome, write_attempt
+from .launch import Engine, Stopped
 from .prepared import PreparedJob, check_loaded, launch_command
-from .probe import Probed, health_of
 from .sampler import Sampler
 from .tasks import Wording, ask_worded
 from .together import Plan, batches
@@ -42,34 +41,8 @@ from .warming import warm_up
 
 log = logging.getLogger(__name__)
 
-Outcome = Literal["ok", "failed", "cancelled"]
 #: (phase, number of the probe from 1, number of probes, tokens per second of the last one)
 Tell = Callable[[str, int, int, float | None], None]
-
-
-@dataclass(frozen=True)
-class AttemptDone:
-    """An attempt's report, and the folder in which its evidence lies uncompressed."""
-
-    report: AttemptReport
-    folder: Path
-    retry: bool = False  # whether another try can help
-
-
-@dataclass
-class _State:
-    """What an attempt gathers while it runs."""
-
-    phases: list[tuple[str, float]] = field(default_factory=list)
-    probed: list[Probed] = field(default_factory=list)
-    metrics: list[records.MetricsSnapshot] = field(default_factory=list)
-    looks: list[records.SecondLook] = field(default_factory=list)
-    continuations: list[records.Continuation] = field(default_factory=list)
-    launch: dict[str, Any] = field(default_factory=dict)
-    engine: Engine | None = None
-    sampler: Sampler | None = None
-    wording: Wording | None = None
-    ended: Ended | None = None
 
 
 class Attempt:
@@ -90,28 +63,29 @@ class Attempt:
         *,
         block_run: int = 1,
     ) -> None:
-        self._job, self._trial, self._n, self._stop, self._tell, self._block_run = job, trial, n, stop, tell, block_run
+        self._job, self._trial, self._stop, self._tell = job, trial, stop, tell
         self.id = attempt_id
         self._folder = work / self.id
         self._log = self._folder / records.LOG
         self._t0 = time.monotonic()
-        self._started_at = self._ended_at = datetime.now(UTC)
-        self._state = _State()
-        self._fit: Fit | None = None
-        self._outcome: Outcome = "ok"
-        self._error: SpecWebError | None = None
+        now = datetime.now(UTC)
+        self._state = Gathered(attempt_id, n, block_run, started_at=now, ended_at=now)
+        self._engine: Engine | None = None
+        self._sampler: Sampler | None = None
+        self._wording: Wording | None = None
 
     def lacked_room(self) -> DiskFull | None:
         """The disk was full while it ran, so that it is no result and must be tried again."""
-        return self._error if isinstance(self._error, DiskFull) else None
+        error = self._state.error
+        return error if isinstance(error, DiskFull) else None
 
     @property
     def went_well(self) -> bool:
-        return self._outcome == "ok"
+        return self._state.outcome == "ok"
 
     def keep_fit(self, found: Fit) -> None:
         """What was found after the engine had gone goes with this attempt's evidence."""
-        self._fit = found
+        self._state.fit = found
 
     def measure(self) -> None:
         outcome: Outcome = "ok"
@@ -137,8 +111,8 @@ class Attempt:
                 "failed",
                 launch.disk_error(OSError(ended.log_errno, os.strerror(ended.log_errno)), "the engine's log is not whole"),
             )
-        self._outcome, self._error = outcome, error
-        self._ended_at = self._now()
+        self._state.outcome, self._state.error = outcome, error
+        self._state.ended_at = self._now()
 
     def discard(self) -> None:
         """As if it had never been."""
@@ -165,11 +139,11 @@ class Attempt:
         }
         began = time.monotonic()
         # the mark in the environment differs in each attempt and is left out of the evidence: see processes.MARKER
-        state.engine = Engine(rendered.argv, environment, self._folder, self._log, record=self._record())
-        state.launch["pid"] = state.engine.pid
-        state.sampler = Sampler(state.engine.pid, self._t0, self._phase, job.host.gpus)
-        state.sampler.start()
-        props = ready.wait_ready(state.engine, job.dialect, port, self._log, spec.engine.start_timeout_s, self._stop)
+        self._engine = Engine(rendered.argv, environment, self._folder, self._log, record=self._record())
+        state.launch["pid"] = self._engine.pid
+        self._sampler = Sampler(self._engine.pid, self._t0, self._phase, job.host.gpus)
+        self._sampler.start()
+        props = ready.wait_ready(self._engine, job.dialect, port, self._log, spec.engine.start_timeout_s, self._stop)
         state.launch["healthy_after_s"] = time.monotonic() - began
         state.launch["props"] = props
         check_loaded(job, props)
@@ -185,8 +159,8 @@ class Attempt:
     def _ask_all(self, port: int) -> None:
         spec = self._job.offer.spec
         self._enter("warm-up")
-        assert self._state.sampler
-        self._state.sampler.look()  # what it takes before any request
+        assert self._sampler
+        self._sampler.look()  # what it takes before any request
         self._word(port)
         warm_up(spec, self._job.workloads, self._trial.warmup, lambda point, plans: self._warm_up(port, point, plans))
         self._enter("probing")
@@ -196,11 +170,11 @@ class Attempt:
             window = "" if several else plans[0].id  # requests that run together, and the turns of a task, have none of their own
             self._snapshot(port, "before", window)
             self._ask(port, point, plans, n_asked)
-            self._state.sampler.look()  # short probes may fall between two looks of the thread
+            self._sampler.look()  # short probes may fall between two looks of the thread
             self._snapshot(port, "after", window)
             n_asked += len(plans)
-        assert self._state.engine
-        ready.check_listener(self._state.engine, port)  # somebody may share a port that was free at the start
+        assert self._engine
+        ready.check_listener(self._engine, port)  # somebody may share a port that was free at the start
         probes = [p.record for p in self._state.probed if not p.record.warmup]
         if probes and all(r.failure for r in probes):
             first = probes[0]
@@ -239,12 +213,12 @@ class Attempt:
     def _word(self, port: int) -> None:
         """Makes all prompts before anything is timed: history, filling and template take the engine's own tokenizer."""
         job, state = self._job, self._state
-        state.wording = Wording(job.dialect, port, state.launch["props"], self._stop)
+        self._wording = Wording(job.dialect, port, state.launch["props"], self._stop)
         plans: list[Plan] = [*self._trial.warmup, *self._trial.probes]
         for plan in plans:
             workload = job.workloads[job.offer.spec.point(plan.point).workload]
             try:
-                state.wording.make(job.offer.spec, self._trial.block, plan, job.item(plan), workload)
+                self._wording.make(job.offer.spec, self._trial.block, plan, job.item(plan), workload)
             except EngineError:
                 self._check_alive(plan.id)
                 raise
@@ -269,12 +243,12 @@ class Attempt:
             if n_before is not None:
                 self._tell("probing", n_before + n, len(self._trial.probes), speed)
 
-        assert self._state.wording
+        assert self._wording
         probed = ask_worded(
             job.dialect,
             port,
             point,
-            [(plan, self._state.wording.of(plan)) for plan in plans],
+            [(plan, self._wording.of(plan)) for plan in plans],
             t0=self._t0,
             timeout_s=job.offer.spec.engine.probe_timeout_s,
             stop=self._stop,
@@ -295,11 +269,11 @@ class Attempt:
 
     def _check_alive(self, probe: str) -> None:
         """A request that failed because the engine is gone is the engine's death."""
-        assert self._state.engine
-        ended = self._state.engine.ended(timeout_s=1.0)
+        assert self._engine
+        ended = self._engine.ended(timeout_s=1.0)
         if ended is not None:
             memory: SpecWebError | None = self._job.dialect.memory_fault(
-                launch.read_log(self._log), ended.exit_code, kernel_oom=self._state.engine.kernel_oom()
+                launch.read_log(self._log), ended.exit_code, kernel_oom=self._engine.kernel_oom()
             )
             if memory:
                 raise memory
@@ -319,89 +293,16 @@ class Attempt:
     def _end(self) -> None:
         state = self._state
         self._enter("stopping")
-        if state.engine:
-            state.ended = state.engine.stop(hurry=self._stop)
-        if state.sampler:
-            state.sampler.stop()
+        if self._engine:
+            state.ended = self._engine.stop(hurry=self._stop)
+        if self._sampler:
+            self._sampler.stop()
+            state.samples = self._sampler.samples
         self._enter("ended")
 
     def write(self) -> AttemptDone:
         """Raises OSError if the disk is full, and may be called again then."""
-        outcome, error, ended_at = self._outcome, self._error, self._ended_at
-        body = error.body() if error else None
-        state = self._state
-        client = health_of([p for p in state.probed if not p.record.warmup])
-        summary = records.AttemptSummary(
-            attempt_id=self.id,
-            job_id=self._job.offer.job_id,
-            trial=self._trial.id,
-            arm=self._trial.arm,
-            block=self._trial.block,
-            n=self._n,
-            outcome=outcome,
-            error=body,
-            started_at=self._started_at,
-            ended_at=ended_at,
-            phases=state.phases,
-            leftover_pids=state.ended.left if state.ended else [],
-            client_late_events=client.n_queued,
-            client_events=client.n_events if client.stamps == "kernel" else 0,
-            client=client,
-        )
-        evidence.write_json(self._folder / records.ATTEMPT, summary)
-        evidence.write_json(self._folder / records.MANIFEST, self._manifest())
-        if self._fit:
-            evidence.write_json(self._folder / records.FIT, self._fit)
-        if state.launch:
-            evidence.write_json(self._folder / records.LAUNCH, self._launch())
-        evidence.write_lines(self._folder / records.RECORDS, [p.record for p in state.probed])
-        evidence.write_lines(self._folder / records.TEXTS, [p.text for p in state.probed])
-        evidence.write_lines(self._folder / records.METRICS, state.metrics)
-        for name, lines in ((records.SECOND_LOOK, state.looks), (records.CONTINUATIONS, state.continuations)):
-            if lines:
-                evidence.write_lines(self._folder / name, lines)
-        evidence.write_lines(self._folder / records.SAMPLES, state.sampler.samples if state.sampler else [], sparse=True)
-        report = AttemptReport(
-            attempt_id=self.id,
-            job_id=self._job.offer.job_id,
-            lease=self._job.offer.lease,
-            trial=self._trial.id,
-            n=self._n,
-            outcome=outcome,
-            error=body,
-            boot_id=self._job.host.inventory.boot_id,
-            started_at=self._started_at,
-            ended_at=ended_at,
-            durations_s=_durations(state.phases),
-            block_run=self._block_run,
-            evidence=evidence.refs(self._folder),
-        )
-        return AttemptDone(report, self._folder, retry=bool(error and error.retry))
-
-    def _launch(self) -> records.Launch:
-        ended = self._state.ended
-        return records.Launch(
-            **self._state.launch, exit_code=ended.exit_code if ended else None, stopped_by=ended.stopped_by if ended else ""
-        )
-
-    def _manifest(self) -> records.Manifest:
-        job, inventory = self._job, self._job.host.inventory
-        draft = job.drafts.get(self._trial.arm)
-        names = {self._job.offer.spec.point(p).workload for p in self._trial.points}
-        return records.Manifest(
-            runtime=job.runtime.info.manifest,
-            runtime_hash=job.runtime.info.manifest_hash,
-            runtime_version=job.runtime.info.version,
-            target=job.target.manifest,
-            target_hash=job.target.manifest_hash,
-            draft=draft.manifest if draft else {},
-            draft_hash=draft.manifest_hash if draft else "",
-            workloads={name: job.workloads[name].content_hash() for name in sorted(names)},
-            agent_version=__version__,
-            inventory_hash=inventory.content_hash(),
-            boot_id=inventory.boot_id,
-            os=inventory.os,
-        )
+        return write_attempt(self._folder, self._job, self._trial, self._state)
 
     def _enter(self, phase: str) -> None:
         self._state.phases.append((phase, time.monotonic() - self._t0))
@@ -409,7 +310,7 @@ class Attempt:
 
     def _now(self) -> datetime:
         """The wall clock at the attempt's start and what has passed since: a clock that is set meanwhile changes no duration."""
-        return self._started_at + timedelta(seconds=time.monotonic() - self._t0)
+        return self._state.started_at + timedelta(seconds=time.monotonic() - self._t0)
 
     def _phase(self) -> str:
         return self._state.phases[-1][0]
@@ -421,11 +322,3 @@ class Attempt:
         events = [e for e in self._state.probed[-1].record.events if e.tokens]
         span = events[-1].at_s - events[0].at_s if events else 0.0
         return sum(e.tokens for e in events[1:]) / span if span > 0 else None
-
-
-def _durations(phases: list[tuple[str, float]]) -> dict[str, float]:
-    """Seconds in each phase, by the protocol's names."""
-    names = {"starting": "start", "warm-up": "warmup", "probing": "probe", "stopping": "stop"}
-    names |= {second_look.PHASE: "look", continuing.PHASE: "sampling"}
-    ends = [began for _, began in phases[1:]]
-    return {names[phase]: round(end - began, 6) for (phase, began), end in zip(phases, ends) if phase in names}

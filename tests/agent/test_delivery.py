@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 from specagent import connection
+from specagent.attempt_files import AttemptDone
 from specagent.client import Client, Refused, Unreachable
 from specagent.sinks import Delivery, ServerSink, deliver_waiting
 from specagent.spool import Spool, decompressed
-from specagent.trial import AttemptDone
 from speccore.errors import HostError, ServerError
 from speccore.protocol import AttemptReport, PollRequest
 from speccore.workload import Workload

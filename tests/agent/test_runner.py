@@ -15,11 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 from specagent import evidence, runner
+from specagent.attempt_files import AttemptDone
 from specagent.config import Config, ModelEntry
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
 from specagent.runtimes import Runtime
-from specagent.trial import AttemptDone
 from speccore import engines, measure, records
 from speccore.errors import ModelFileMissing, PlanDiffers
 from speccore.inventory import RuntimeInfo
