@@ -149,7 +149,7 @@ def _ask(job: PreparedJob, there: arm_engine.Standing, stop: threading.Event) ->
     """One short answer: some builds run out of memory at their first request only. Raises why there is none."""
     spec = job.offer.spec
     item = job.workloads[spec.points[0].workload].items[0]
-    request = request_of(job.dialect, _ANSWER_TOKENS, Sampling(), item.id, item.prompt, spec.seed)
+    request = request_of(job.dialect, _ANSWER_TOKENS, Sampling(), item.id, item.opening, spec.seed)
     done = run_load(Target(ready.LOOPBACK, there.port), [request], Closed(1, 1), timeout_s=spec.engine.probe_timeout_s, stop=stop)
     if stop.is_set():
         raise Stopped

@@ -85,6 +85,7 @@ class FolderLooks:
     ) -> None:
         """``say`` hears of each arm that is decided, and how many starts that spares."""
         self._offer, self._workloads, self._counted, self._say = offer, workloads, counted, say
+        self._trials = {t.id: t for t in offer.plan.trials}
         self._measured: dict[str, AttemptMeasurement] = {}
         self.decided: Mapping[str, int] = {}
 
@@ -92,7 +93,10 @@ class FolderLooks:
         """Of an attempt, read once."""
         if report.attempt_id not in self._measured:
             found = measure.measure_attempt(evidence.read(folder), self._offer.spec, self._workloads)
-            self._measured[report.attempt_id] = found
+            # Evidence that is damaged by now may not say any more whose it is; that it changed is told beside its numbers.
+            arm = self._offer.spec.arm(self._trials[report.trial].arm)
+            whose = {"attempt_id": report.attempt_id, "trial": report.trial, "block": self._trials[report.trial].block}
+            self._measured[report.attempt_id] = found.model_copy(update={**whose, "arm": arm.name, "mode": arm.mode})
         return self._measured[report.attempt_id]
 
     def after(self, block: int) -> None:

@@ -92,8 +92,8 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         energy_j_per_1k_tokens=host_series.energy_per_1k_tokens(samples, probes),
         fit=evidence.one(FIT, Fit) if FIT in files else None,
         host=host_series.host_facts(sampled, log, spec.engine.gpu_layers),
-        context_per_slot=(slot.get("n_ctx") if isinstance(slot, dict) else None) or log.context_per_slot,
-        slots=(launch.props.get("total_slots") if launch else None) or log.n_slots,
+        context_per_slot=_count(slot.get("n_ctx") if isinstance(slot, dict) else None) or log.context_per_slot,
+        slots=_count(launch.props.get("total_slots") if launch else None) or log.n_slots,
         healthy_after_s=launch.healthy_after_s if launch else None,
         n_late_events=summary.client_late_events if summary else 0,
         n_events=summary.client_events if summary else 0,
@@ -106,6 +106,11 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         settlings=settlings(spec, workloads, [r for _, r in records]),
         pair_fields=_pair_fields(module, spec, workloads, launch, manifest),
     )
+
+
+def _count(value: object) -> int | None:
+    """As an engine may say it of itself; what is none is as if it had not been said."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31 else None
 
 
 class _Evidence:

@@ -100,9 +100,10 @@ def _is_of(line: str, points: set[str]) -> bool:
     """Looked at before the line is decoded: records of sampled points are many and of no use here."""
     try:
         data: Any = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
-    return isinstance(data, dict) and data.get("point") in points
+    point = data.get("point") if isinstance(data, dict) else None
+    return isinstance(point, str) and point in points
 
 
 def _decoded(model: type[_Model], line: str) -> _Model | None:

@@ -159,7 +159,7 @@ class Point(Person):
         description="timed requests in each start of the engine; by the clock or several at once at least 24, and 4 for each",
     )
     rate_per_s: float | None = Field(
-        default=None, gt=0, le=10_000, description="requests sent by the clock, so many a second on average, whatever the answers do"
+        default=None, ge=0.001, le=10_000, description="requests sent by the clock, so many a second on average, whatever the answers do"
     )
     warm: bool = Field(default=False, description="each prompt was asked before in the same start: what a repeat is worth")
     thinking: bool | None = Field(

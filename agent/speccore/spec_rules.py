@@ -161,9 +161,9 @@ def _key_of(point: Mapping[Any, Any]) -> str | None:
     if not isinstance(point.get("workload"), str) or temperature is None or None in numbers:
         return None
     usual = f"{point['workload'][:120]}/c{numbers[0]:g}/ctx{numbers[1]:g}/t{temperature:g}"
-    return "/".join(
-        [usual, *(f"{name} {shown(v)}" for name in _RARE if (v := point.get(name)) not in (None, "") and (name, v) != ("warm", False))]
-    )
+    rate = _number(point, "rate_per_s")
+    rare = {name: point.get(name) for name in _RARE} | ({} if rate is None else {"rate_per_s": f"{rate:g}"})
+    return "/".join([usual, *(f"{name} {shown(v)}" for name, v in rare.items() if v not in (None, "") and (name, v) != ("warm", False))])
 
 
 def _twice(names: list[Any]) -> Iterator[tuple[int, str]]:

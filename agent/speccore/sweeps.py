@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .spec_words import shown
+from .spec_words import given_in_words, shown
 
 #: Fields of an arm that may hold a list, with what stands before the value in a name that doesn't say where it goes.
 AXES: dict[str, str] = {
@@ -84,7 +84,7 @@ def _faults(arm: Any) -> Iterator[tuple[str, str]]:
         if again := [v for i, v in enumerate(values[:MAX_ARMS]) if v in values[:i]]:
             yield key, f"holds {shown(again[0])} twice: each value makes an arm of its own"
         if odd := [v for v in values if isinstance(v, list | dict)]:
-            yield key, f"holds {shown(odd[0])}: a sweep is a list of single values"
+            yield key, f"holds {given_in_words(odd[0])}: a sweep is a list of single values"
     if _has_places(arm):
         for place in _PLACE.findall(arm["name"]):
             if place not in AXES:
@@ -138,5 +138,7 @@ def _name(arm: Mapping[str, Any], one: Mapping[str, Any], axes: list[str]) -> st
 
 def _word(value: Any) -> str:
     """A value as part of a name, which holds fewer kinds of characters."""
+    if isinstance(value, int) and value.bit_length() > 8 * _MAX_NAME:
+        return "x"  # no field takes it, and to write it out would take long
     text = "unset" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
     return _NOT_IN_NAMES.sub("-", text).strip("-") or "x"

@@ -327,6 +327,22 @@ class TestGoingOn:
         assert read_folder(out).run.index == after
 
     @pytest.mark.parametrize(
+        ("name", "content"),
+        [("attempt.json", None), ("attempt.json", b"{"), ("records.jsonl", b"[" * 3000), ("second-look.jsonl", b'{"point": []}')],
+    )
+    def test_evidence_that_was_damaged_since_makes_it_invalid_and_is_named(
+        self, name: str, content: bytes | None, tell: Tell, config_file: Path, experiment: Callable[..., Path], tmp_path: Path
+    ) -> None:
+        out = tmp_path / "out"
+        assert call("run", experiment(blocks=1), "--config", config_file, "--out", out).returncode == 0
+        file = out / "attempts" / "b1-off.1" / name
+        file.unlink() if content is None else file.write_bytes(content)
+        code, said, err = tell("run", "--resume", out, "--config", config_file)
+        assert code == 0, err
+        assert "invalid · evidence hashes" in said
+        assert f"{name} of b1-off" in said
+
+    @pytest.mark.parametrize(
         ("change", "said"),
         [
             (lambda out: edit(out / "inventory.json", lambda d: d.update(n_cores=99)), "n cores changed"),

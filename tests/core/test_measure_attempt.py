@@ -357,6 +357,16 @@ def test_broken_files_are_named_with_their_line(name: str) -> None:
     assert any(p.startswith(f"{name} line 2 can't be read" if name.endswith("l") else f"{name} can't be read") for p in problems)
 
 
+@pytest.mark.parametrize("said", [[4], "4", True, -1, 1 << 40])
+def test_what_an_engine_cannot_have_it_has_not_said(said: Any) -> None:
+    files = evidence(HELD, [0, 1], "draft")
+    launch = json.loads(files["launch.json"])
+    launch["props"] |= {"total_slots": said, "default_generation_settings": {"n_ctx": said}}
+    m = measured("", [], DRAFT, files | {"launch.json": json.dumps(launch).encode()})
+    whole = measured(HELD, [0, 1], DRAFT)
+    assert (m.slots, m.context_per_slot) == (whole.log.n_slots, whole.log.context_per_slot)
+
+
 def test_sources_lead_back_to_the_evidence() -> None:
     files = evidence(HELD, [0, 1], "draft")
     m = measured("", [], DRAFT, files)

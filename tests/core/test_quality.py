@@ -232,7 +232,9 @@ class TestReading:
     def test_lines_that_cannot_be_read_are_left_out(self) -> None:
         (trial, *_) = planned(SPEC).trials
         read = files(SPEC, trial, same, same, {})
-        broken = {name: b"{nonsense\n\xff\n" + content for name, content in read.items()} | {"continuations.jsonl": b"[]\n{}\n"}
+        broken = {name: b'{nonsense\n\xff\n{"point": []}\n' + b"[" * 3000 + b"\n" + content for name, content in read.items()} | {
+            "continuations.jsonl": b"[]\n{}\n"
+        }
         assert isinstance(read_answers(broken, SPEC, trial), TrialAnswers)
         without = read_answers({"records.jsonl": read["records.jsonl"]}, SPEC, trial)
         assert without.left_out[SPEC.points[0].key] == {"its text is not in the evidence": 4}

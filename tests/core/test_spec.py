@@ -123,6 +123,12 @@ FLAG = "takes a text, a number, true or false, or a list of texts and numbers, n
         ({"arms": [OFF, DRAFT | {"control": True}]}, "arms.1.control", "only an arm with mode off can be a control"),
         ({"points": [{"workload": "count"}] * 2}, "points.1.workload", "point 'count/c1/ctx0/t0' is there twice"),
         (
+            {"points": [{"workload": "count", "rate_per_s": 2}, {"workload": "count", "rate_per_s": 2.0000001}]},
+            "points.1.workload",
+            "there twice",  # both are count/c1/ctx0/t0/r2, by which results are told apart
+        ),
+        ({"points": [{"workload": "count", "rate_per_s": 1e-300}]}, "points.0.rate_per_s", "should be a number from 0.001 to 10,000"),
+        (
             {"points": [{"workload": "count", "concurrency": 4}]},
             "points.0.concurrency",
             "4 requests at once need as many slots; engine.slots is 1",
