@@ -15,7 +15,6 @@ import select
 import selectors
 import socket
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +25,7 @@ from speccore.records import StreamRecord, TextRecord
 from .answers import record_of
 from .asking import MOST_AT_ONCE, Closed, End, Exchange, LoadResult, Open, Plan, Request, Target
 from .health import health_of_reads, overload, window
+from .priority import before_others, quick_turns
 from .receive import Receiver, Segment, Stamps, receiver
 
 __all__ = ["Closed", "Exchange", "LoadResult", "Open", "Plan", "Request", "Target", "records_of", "run_load"]
@@ -35,8 +35,6 @@ ReceiverOf = Callable[[socket.socket], Receiver]
 #: How often a silent connection looks at its deadline, and the loop at ``stop``.
 _LOOK_S = 0.25
 _CONNECT_S = 5.0
-#: Of the measuring thread, where that is allowed; ordinary programs have 0, and lower is served first.
-_NICE = -15
 #: With as many answers at once the loop rests between looks.
 _REST_FROM = 4
 _REST_S = 0.0009
@@ -56,7 +54,7 @@ def run_load(
 
     ``timeout_s`` bounds each answer, ``stall_s`` the silence within it. Raises OSError if the host's name means nothing.
     """
-    with _no_collection(), _before_others():
+    with _no_collection(), quick_turns(), before_others():
         return _Loop(target, requests, plan, timeout_s, stall_s, stop or threading.Event(), receiver).run()
 
 
@@ -70,26 +68,6 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-@contextlib.contextmanager
-def _before_others() -> Iterator[None]:
-    """Where the system allows it, this thread is served before programs that want its core: what it reads late, the kernel joins.
-
-    It computes little, so the engine loses nothing. A thread's own number stands for the thread on Linux only.
-    """
-    thread = threading.get_native_id()
-    try:
-        usual = os.getpriority(os.PRIO_PROCESS, thread) if sys.platform == "linux" else None
-        if usual is not None:
-            os.setpriority(os.PRIO_PROCESS, thread, min(usual, _NICE))
-    except OSError:  # only root, or who was granted it
-        usual = None
-    try:
-        yield
-    finally:
-        if usual is not None:
-            os.setpriority(os.PRIO_PROCESS, thread, usual)
 
 
 _CONNECTING, _SHAKING_HANDS, _SENDING, _RECEIVING = range(4)

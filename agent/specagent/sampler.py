@@ -19,6 +19,7 @@ from speccore.records import DeviceSample, Sample
 
 from . import cpus
 from .gpus import Gpus
+from .priority import before_others
 
 INTERVAL_S = 0.1
 #: Each so-manieth look is a thorough one.
@@ -60,6 +61,10 @@ class Sampler:
             )
 
     def _run(self) -> None:
+        with before_others():  # put aside while it holds the interpreter, it would hold up the client too
+            self._look_often()
+
+    def _look_often(self) -> None:
         n, due = 0, time.monotonic()
         while True:
             # from when it was due, so that a slow answer shifts no later look; a missed one is not made up for
