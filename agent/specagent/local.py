@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from speccore import budget, compare, engines, plan, preflight, quality, selfrun
+from speccore import budget, compare, engines, outages, plan, preflight, quality, selfrun
 from speccore.canonical import sha256_of
 from speccore.errors import ErrorBody, SpecError, SpecWebError, UnknownModel
 from speccore.inventory import HostInventory, ModelInfo
@@ -317,7 +317,7 @@ def analyse(
     """Measures the evidence that the sink has and compares the arms, as the server would. ``looks`` may have measured some of it."""
     looks = looks or FolderLooks(offer, workloads, lambda: counted(offer, sink))
     measured: list[AttemptMeasurement] = []
-    failures: list[compare.TrialFailure] = []
+    failures: list[outages.TrialFailure] = []
     trials = {t.id: t for t in offer.plan.trials}
     answers: list[quality.TrialAnswers] = []
     for report, folder in counted(offer, sink):
@@ -327,7 +327,7 @@ def analyse(
         elif report.error:
             trial = trials[report.trial]
             failures.append(
-                compare.TrialFailure(
+                outages.TrialFailure(
                     trial=report.trial,
                     arm=trial.arm,
                     block=trial.block,

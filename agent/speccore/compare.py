@@ -14,7 +14,8 @@ from .derive import Pooled, cycle_numbers, memory_bill, positions_numbers, side_
 from .inventory import Peer
 from .measurement import AttemptMeasurement, Check, ComparisonResult, Interval, JobAnalysis, Verdict, Withheld, value_of
 from .noise_floor import KnownFloor, point_class
-from .pairs import BlockPairs, Results, pair_blocks, reference_lengths
+from .outages import TrialFailure, outage
+from .pairs import BlockPairs, Results, pair_blocks, reference_lengths, used_probes
 from .plan import last_blocks
 from .proposals import variation
 from .protocol import JobPlan
@@ -23,17 +24,6 @@ from .slow_ones import tail_lines
 from .spec import Arm, ExperimentSpec, Point
 from .verdict import QUALITY_TOLERANCE, Shorter, VerdictInput, holds_requirements, judge
 from .workload import Workload
-
-
-class TrialFailure(Peer):
-    """An attempt that does not count: also the first of a trial that went well at the second. ``oom``: out of memory."""
-
-    trial: str
-    arm: str
-    block: int
-    code: str
-    message: str
-    oom: bool = False
 
 
 class JobFacts(Peer):
@@ -149,7 +139,8 @@ class _Job:
         differences = looked.differences if looked else {b.block: b.position_difference for b in blocks}
         values, confidence = list(by_block.values()), looked.confidence if looked else stats.CONFIDENCE
         found = stats.speedup(values, [differences[block] for block in by_block], self.spec.margin, confidence)
-        no_values = None if values else throughput.why_no_values(blocks, point)
+        # A look that came before an engine fell behind has seen the lucky starts only.
+        no_values = throughput.overloaded(blocks, point) if values else throughput.why_no_values(blocks, point)
         counted = [b for b in blocks if b.matched and (looked is None or b.block in by_block)]
         total_time = throughput.overloaded(blocks, point) or stats.ratio_interval(
             [stats.total_value(b.seconds) for b in counted], confidence
@@ -197,7 +188,7 @@ class _Job:
             quality=quality,
             measures=said.quality,
             required_quality=self.spec.requirements.quality,
-            **self._engagement(arm),
+            **self._engagement(arm, point),
             **self._outage(arm, point, len(values)),
         )
         return _Draft(arm, blocks, checks, total_time, known, judge(known), found.p, said)
@@ -229,11 +220,10 @@ class _Job:
         confidence = early.confidence_after(len(by_block), self.spec.blocks) if self.spec.sequential else stats.CONFIDENCE
         return stats.speedup(list(by_block.values()), differences, self.spec.margin, confidence).interval
 
-    def _engagement(self, arm: Arm) -> dict[str, Any]:
+    def _engagement(self, arm: Arm, point: Point) -> dict[str, Any]:
         attempts = self.results.of_arm(arm.name)
         off = [a for a in attempts if a.engaged is False]
-        probes = [p for a in attempts for p in a.probes if p.ok]
-        drafted = [n for p in probes if (n := value_of(p.counters.drafted)) is not None]
+        drafted = [n for p in used_probes(attempts, point.key) if (n := value_of(p.counters.drafted)) is not None]
         why = f"in {len(off)} of {len(attempts)} trials ({off[0].engaged_why})" if off else ""
         return {
             "speculation_reported": False if off else True if any(a.engaged for a in attempts) else None,
@@ -252,20 +242,10 @@ class _Job:
         }
 
     def _outage(self, arm: Arm, point: Point, n_blocks: int) -> dict[str, Any]:
-        """Blocks out of memory while the baseline ran; and, where too few blocks are left for a verdict, what kept them away."""
-        baseline = self.spec.baseline.name
-        lost = [f for f in self._failures_at(point, arm.name) if f.trial not in self.results.attempts]
-        oom = {f.block for f in lost if f.oom} & self.results.by_block(baseline, point.key).keys()
-        if not lost:
-            lost = [f for f in self._failures_at(point, baseline) if f.trial not in self.results.attempts]
-        found: dict[str, Any] = {"oom_blocks": len(oom)}
-        failed_blocks = {f.block for f in lost}
-        if n_blocks < stats.MIN_BLOCKS and failed_blocks and (n_blocks == 0 or len(failed_blocks) >= 2):
-            found["failure"] = lost[-1].code
-            found["failure_sentence"] = (
-                f"{lost[-1].arm} failed in {len(failed_blocks)} block{'' if len(failed_blocks) == 1 else 's'}: {lost[-1].message}"
-            )
-        return found
+        names = (arm.name, self.spec.baseline.name)
+        of_arm, of_baseline = ([f for f in self._failures_at(point, name) if f.trial not in self.results.attempts] for name in names)
+        arm_ran, baseline_ran = (self.results.by_block(name, point.key).keys() for name in names)
+        return outage(of_arm, of_baseline, arm_ran, baseline_ran, n_blocks)
 
     def _failures_at(self, point: Point, *arms: str) -> list[TrialFailure]:
         return [

@@ -7,8 +7,9 @@ import statistics
 from typing import Any
 
 import pytest
-from speccore.compare import JobFacts, TrialFailure, analyse_job
+from speccore.compare import JobFacts, analyse_job
 from speccore.measurement import ComparisonResult, Interval, JobAnalysis, Number, Source, Withheld, value_of
+from speccore.outages import TrialFailure
 from speccore.pairs import Results
 from speccore.plan import plan_job
 from speccore.protocol import JobPlan, ProbePlan, TrialPlan
@@ -266,8 +267,32 @@ def test_an_arm_that_never_ran_is_invalid_with_the_engines_reason() -> None:
     analysis = analysed(spec, {"off": 1.0, "draft-4": 2.0, "draft-8": 3.0}, without=gone, failures=failures)
     c = next(c for c in analysis.comparisons if c.arm == "draft-8")
     assert (c.verdict.word, c.verdict.reason) == ("invalid", "engine_exited_at_start")
-    assert c.verdict.sentence == "draft-8 failed in 2 blocks: no such file"
+    assert c.verdict.sentence == "draft-8 failed in 2 blocks in which the baseline ran: no such file"
     assert [k.name for k in c.checks if k.state == "failed" and k.kind == "hard"] == []
+
+
+@pytest.mark.parametrize("arm", ["off", "draft-4"])
+def test_what_dies_in_two_blocks_in_which_the_other_ran_is_not_judged_by_those_that_went_well(arm: str) -> None:
+    """Three blocks are left, and fast ones: the starts that survived."""
+    spec = spec_of(draft(4), points=TEN)
+    gone = [failure(f"b{b}-{arm}", arm, b, "engine_died") for b in (4, 5)]
+    c = only(analysed(spec, {"off": 1.0, "draft-4": 2.0}, without=[f.trial for f in gone], failures=gone))
+    assert isinstance(c.speedup, Interval)
+    assert c.speedup.n_blocks == 3
+    other = "the baseline" if arm == "draft-4" else "the arm"
+    assert (c.verdict.word, c.verdict.reason) == ("invalid", "engine_died")
+    assert c.verdict.sentence == f"{arm} failed in 2 blocks in which {other} ran: no such file"
+    # Once is an accident, and a second try that went well is no loss.
+    for lost, without in ((gone[:1], [gone[0].trial]), (gone, [])):
+        c = only(analysed(spec, {"off": 1.0, "draft-4": 2.0}, without=without, failures=lost))
+        assert (c.verdict.word, check(c, "failed trials")) == ("keep", "failed")
+
+
+def test_blocks_that_both_lost_are_nobodys_fault() -> None:
+    spec = spec_of(draft(4), points=TEN)
+    gone = [failure(f"b{b}-{arm}", arm, b, "engine_died") for b in (4, 5) for arm in ("off", "draft-4")]
+    c = only(analysed(spec, {"off": 1.0, "draft-4": 2.0}, without=[f.trial for f in gone], failures=gone))
+    assert c.verdict.word == "keep"
 
 
 def test_a_baseline_that_never_ran_makes_everything_invalid() -> None:
@@ -296,6 +321,19 @@ def test_not_engaged_outranks_time() -> None:
     c = only(analyse_job(spec, plan, made, [], FACTS))
     assert c.verdict.word == "not engaged"
     assert c.verdict.sentence == "speculation did not happen: in 5 of 5 trials (vocabularies differ)"
+
+
+def test_a_helper_that_drafts_nothing_at_one_point_is_not_engaged_there() -> None:
+    spec = spec_of(draft(4), points=[*TEN, {"workload": "prose", "probes": 2}])
+    plan = planned(spec, count=workload(n=80), prose=workload("prose", n=80))
+    idle = counters(drafted=0, accepted=0, verify_steps=0, decode_steps=63, emitted=63, eval_ms=2000.0, accepted_by_position=[])
+
+    def change(t: TrialPlan, p: ProbePlan) -> dict[str, Any]:
+        return {"counters": idle} if t.arm != "off" and p.point.startswith("prose") else {}
+
+    found = analyse_job(spec, plan, attempts(spec, plan, {"off": 1.0, "draft-4": 1.1}, noise=wobble, change=change), [], FACTS)
+    assert [(c.workload, c.verdict.word) for c in found.comparisons] == [("count", "keep"), ("prose", "not engaged")]
+    assert found.comparisons[1].verdict.sentence == "speculation did not happen: the helper model drafted 0 tokens"
 
 
 def test_a_build_that_changes_between_arms_is_invalid() -> None:

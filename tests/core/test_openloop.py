@@ -11,6 +11,7 @@ from speccore.compare import JobFacts, analyse_job
 from speccore.measurement import AttemptMeasurement, Check, ComparisonResult, Interval, LoadMeasurement, Withheld, value_of
 from speccore.openloop import load_of, loads, overload
 from speccore.plan import plan_job
+from speccore.protocol import ProbePlan, TrialPlan
 from speccore.records import StreamRecord
 from speccore.times import probe_times
 
@@ -149,6 +150,24 @@ def test_on_either_side_an_engine_that_fell_behind_withholds_latency(trial: str)
     assert keeps_up(c).state == "failed"
     assert keeps_up(c).kind == "soft"
     assert isinstance(value_of(c.arm_tokens_per_s), float)  # how fast it decodes is no matter of when it was due
+
+
+def test_a_look_before_an_engine_fell_behind_keeps_nothing() -> None:
+    """The point by the clock is decided after five blocks; the other one goes on, and in the seventh requests pile up."""
+    spec = spec_of(points=[POINT, {"workload": "prose", "probes": 2}], blocks=10, sequential=True)
+    plan = plan_job(spec, {"count": workload(n=80), "prose": workload("prose", n=80)})
+
+    def noise(t: TrialPlan, p: ProbePlan) -> float:
+        shaky = 1.02 if p.point == KEY else 1.3
+        return 1.0 if t.arm == "off" else shaky if t.block % 2 else 1 / shaky
+
+    found = [a for a in attempts(spec, plan, {"off": 1.0, "draft-4": 2.0}, noise=noise) if a.block <= 7]
+    words = []
+    for behind in ("", "b7-draft-4"):
+        told = [a.model_copy(update={"loads": [load("they came too fast" if a.trial == behind else "")]}) for a in found]
+        c = next(c for c in analyse_job(spec, plan, told, [], JobFacts(noise_floor=0.0)).comparisons if c.point == KEY)
+        words.append((c.verdict.word, c.verdict.reason))
+    assert words == [("keep", "faster"), ("inconclusive", "overloaded")]
 
 
 def test_an_attempt_without_its_load_is_not_taken_for_one_that_kept_up() -> None:

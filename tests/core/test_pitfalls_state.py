@@ -10,9 +10,10 @@ import json
 from typing import Any
 
 import pytest
-from speccore.compare import JobFacts, TrialFailure, analyse_job
+from speccore.compare import JobFacts, analyse_job
 from speccore.measure import equal_work_s, measure_attempt
 from speccore.measurement import ComparisonResult, Interval, Withheld, value_of
+from speccore.outages import TrialFailure
 from speccore.plan import plan_job
 from speccore.records import StreamEvent
 from speccore.spec import ExperimentSpec, Point

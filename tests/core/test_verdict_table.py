@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 from speccore import integrity, next_steps, verdict
-from speccore.compare import JobFacts, TrialFailure, analyse_job
+from speccore.compare import JobFacts, analyse_job
 from speccore.measurement import AttemptMeasurement, ComparisonResult, HostFacts, LoadMeasurement, Verdict
+from speccore.outages import TrialFailure
 from speccore.plan import plan_job
 from speccore.protocol import JobPlan, ProbePlan, TrialPlan
 from speccore.spec import ExperimentSpec

@@ -9,10 +9,11 @@ from pathlib import Path
 from uuid import UUID
 
 from django.db import DatabaseError, transaction
-from speccore.compare import JobFacts, TrialFailure, analyse_job
+from speccore.compare import JobFacts, analyse_job
 from speccore.errors import EngineOutOfMemory, ErrorBody, HashMismatch, ServerError
 from speccore.jobstate import JobState
 from speccore.measurement import ComparisonResult, Interval, JobAnalysis
+from speccore.outages import TrialFailure
 from speccore.protocol import JobPlan
 from uuid_utils.compat import uuid7
 
