@@ -50,11 +50,6 @@ class Served:
     dialect: ModuleType
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def counts_by_request(self) -> bool:
-        """Whether its stream tells what speculation did."""
-        return self.facts.engine == "llama-server"
-
 
 class Door:
     """The server's small questions: GET with the key, answers as they are."""

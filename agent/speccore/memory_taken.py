@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .measurement import AttemptMeasurement, HostFacts, LogFacts
+from .measurement import AttemptMeasurement, HostFacts
 from .memory_estimate import Owner, What
 from .pairs import BlockPairs
 
@@ -16,13 +16,11 @@ _WHATS: dict[str, What] = {"model": "weights", "KV": "cache", "RS": "cache", "co
 Parts = dict[tuple[Owner, What, bool], float]
 
 
-def engine_parts(log: LogFacts) -> Parts:
-    """The engine's own breakdown from its log; empty where it told none."""
-    return parts_of(log.memory_mib, log.devices)
-
-
 def parts_of(memory_mib: Mapping[str, float], devices: Sequence[str]) -> Parts:
-    """``memory_mib`` and ``devices`` as in :class:`LogFacts`, e.g. ``{"target model CPU_Mapped": 118.2}``."""
+    """The engine's own breakdown; empty where its log told none.
+
+    ``memory_mib`` and ``devices`` as in :class:`LogFacts`, e.g. ``{"target model CPU_Mapped": 118.2}``.
+    """
     parts: Parts = {}
     for key, mib in memory_mib.items():
         owner, _, rest = key.partition(" ")

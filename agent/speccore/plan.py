@@ -27,9 +27,6 @@ from .workload import Workload
 MAX_TRIALS = 10_000
 MAX_REQUESTS = 200_000
 
-#: Of a point: what is not offered yet, with the only value that is.
-_NOT_YET: dict[str, object] = {}
-
 #: Most attempts at one trial, and the number of blocks in which an arm may fail before it is given up.
 MAX_ATTEMPTS = 2
 BLOCKS_UNTIL_GIVEN_UP = 2
@@ -42,10 +39,10 @@ def plan_job(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> JobPlan
     """All trials of a job in order of running.
 
     ``workloads`` is keyed as the points name them. Raises :class:`SpecError` if a workload is missing or too short, or if
-    a point asks for what is not offered yet.
+    what is asked can't be had together or is too much for one job.
     """
     if fault := next(
-        chain(_missing(spec, workloads), _not_alone(spec, workloads), _not_offered(spec), _nothing_drawn(spec), _too_much(spec)), None
+        chain(_missing(spec, workloads), _not_alone(spec, workloads), _not_together(spec), _nothing_drawn(spec), _too_much(spec)), None
     ):
         raise fault
     arms = [spec.baseline, *(a for a in spec.arms if a.name != spec.baseline.name)]
@@ -78,7 +75,7 @@ def plan_job(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> JobPlan
 
 def plan_faults(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> list[SpecError]:
     """Everything that stands against a plan, each with its field. A workload that isn't there is left to the caller to tell."""
-    faults = [*_not_offered(spec), *_nothing_drawn(spec), *_too_much(spec)]
+    faults = [*_not_together(spec), *_nothing_drawn(spec), *_too_much(spec)]
     if not faults and all(name in workloads for name in spec.workload_names):
         try:
             plan_job(spec, workloads)
@@ -106,10 +103,7 @@ def _missing(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterato
         )
 
 
-def _not_offered(spec: ExperimentSpec) -> Iterator[SpecError]:
-    asked: list[tuple[str, object, object]] = [
-        *((f"points.{i}.{key}", getattr(p, key), usual) for i, p in enumerate(spec.points) for key, usual in _NOT_YET.items()),
-    ]
+def _not_together(spec: ExperimentSpec) -> Iterator[SpecError]:
     if spec.fit and spec.sequential:
         yield SpecError(
             "fit beside sequential is not offered: it follows the last start, and which one that is shows only afterwards",
@@ -117,15 +111,6 @@ def _not_offered(spec: ExperimentSpec) -> Iterator[SpecError]:
             field="fit",
             value="true",
         )
-    for field, value, usual in asked:
-        if value != usual:
-            only = "nothing" if usual is None else usual
-            yield SpecError(
-                f"{field} {value} is not offered yet, only {only}",
-                remedy=f"Set {field} to {only}, or leave it out.",
-                field=field,
-                value=str(value),
-            )
 
 
 def _not_alone(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterator[SpecError]:

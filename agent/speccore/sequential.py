@@ -9,7 +9,7 @@ however the stopping came about.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from .measurement import Interval, Withheld
-from .stats import CONFIDENCE, MIN_BLOCKS, Drift, Rows, Speedup, speedup
+from .stats import CONFIDENCE, MIN_BLOCKS, Rows, Speedup, speedup
 from .verdict import keep_threshold, ratio, slower_threshold
 
 #: Blocks after which one looks; a plan's last block is always a look.
@@ -112,15 +112,10 @@ class Decision:
     look: int  # from 1; 0 before the first
     n_looks: int
     interval: Interval | Withheld  # of the last look, at that look's confidence
-    drifted: bool  # the interval is the regression's
     next_look: int | None  # after so many blocks; None: none is left, or none is needed
     sentence: str
     n_blocks: int = 0  # values that the look rests on, the first ones
     confidence: float = CONFIDENCE  # of its interval
-
-    @property
-    def goes_on(self) -> bool:
-        return self.next_look is not None
 
 
 def decide(
@@ -146,7 +141,7 @@ def decide(
     done = [look for look in looks(blocks, n_planned) if look.n_blocks <= len(values)] if blocks else []
     if not done:
         few = Withheld(withheld=f"the first look is after {MIN_BLOCKS} blocks, {len(values)} are there", reason_code="too_few_blocks")
-        return Decision(None, 0, len(blocks), few, False, blocks[0] if blocks else None, few.withheld)
+        return Decision(None, 0, len(blocks), few, blocks[0] if blocks else None, few.withheld)
     number, found, word = _first_decided(done, values, position_differences, margin, noise_floor or 0.0)
     look = done[number - 1]
     following = None if word or number == len(blocks) else blocks[number]
@@ -155,7 +150,6 @@ def decide(
         look=number,
         n_looks=len(blocks),
         interval=found.interval,
-        drifted=isinstance(found.drift, Drift) and found.drift.flagged,
         next_look=following,
         sentence=_sentence(word, found.interval, look, number, len(blocks), following),
         n_blocks=look.n_blocks,
@@ -201,11 +195,3 @@ def percent_of(confidence: float) -> str:
     """As many digits as tell it from 100 %: ``96.3 %``, ``99.996 %``."""
     digits = max(1, math.ceil(-math.log10(1 - confidence)) - 1)
     return f"{100 * confidence:.{digits}f} %"
-
-
-def arms_that_go_on(decisions: Mapping[str, Sequence[Decision]]) -> list[str]:
-    """Arms with a point that is not decided yet, in the order given: only they, and the baseline, need another block.
-
-    ``decisions``: for each arm but the baseline, one decision for each of its points.
-    """
-    return [arm for arm, points in decisions.items() if any(d.goes_on for d in points)]

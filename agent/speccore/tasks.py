@@ -207,11 +207,6 @@ _ONLY_OF_TURNS = Counters(
 )
 
 
-def turns_of(items: Iterable[Item]) -> int:
-    """Most requests that one of the items makes."""
-    return max((max(len(i.turns), 1) for i in items), default=1)
-
-
 def passed(values: Sequence[bool | None]) -> float | None:
     """Share of tasks whose checks all passed, of those that have any."""
     judged = [v for v in values if v is not None]

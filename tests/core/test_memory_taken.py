@@ -9,7 +9,7 @@ from speccore.compare import JobFacts, analyse_job
 from speccore.fit import ArmFit, Fit, FitTry
 from speccore.host_series import host_facts
 from speccore.measurement import ComparisonResult, HostFacts, JobAnalysis, LogFacts
-from speccore.memory_taken import engine_parts
+from speccore.memory_taken import parts_of
 from speccore.protocol import TrialPlan
 from speccore.records import DeviceSample, Sample
 from speccore.spec import ExperimentSpec
@@ -169,7 +169,7 @@ def test_the_engines_own_parts_by_owner_and_place() -> None:
             "draft KV CUDA0": 10.0,
         },
     )
-    parts = {k: round(v / MIB) for k, v in engine_parts(log).items()}
+    parts = {k: round(v / MIB) for k, v in parts_of(log.memory_mib, log.devices).items()}
     assert parts == {
         ("target", "weights", True): 900,
         ("target", "weights", False): 30,
@@ -178,7 +178,7 @@ def test_the_engines_own_parts_by_owner_and_place() -> None:
         ("target", "buffers", False): 6,
         ("draft", "cache", True): 10,
     }
-    assert engine_parts(LogFacts()) == {}
+    assert parts_of({}, []) == {}
 
 
 def test_what_was_found_after_the_blocks_goes_into_the_analysis_and_its_text() -> None:

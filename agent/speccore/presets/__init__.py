@@ -55,10 +55,6 @@ class Preset:
     def question(self) -> str:
         return str(self.data["question"])
 
-    @property
-    def needs_draft(self) -> bool:
-        return DRAFT in self.roles
-
     def matched(self, aliases: Iterable[str], named: Mapping[str, str] | None = None) -> dict[str, str]:
         """The alias of each role: as ``named``, or else the one among ``aliases`` that fits. A role without one is left out."""
         known = list(aliases)
