@@ -6,14 +6,15 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from speccore.estimate import TrialCost
 from speccore.inventory import HostInventory
-from speccore.measurement import JobAnalysis, Variation
-from speccore.noise_floor import Contrast, KnownFloor, Scope, contrast, host_floor, point_class, told
+from speccore.measurement import JobAnalysis, Variation, Withheld
+from speccore.noise_floor import Contrast, HostFloor, KnownFloor, Scope, contrast, host_floor, of_job, point_class
 from speccore.proposals import Earlier
 from speccore.protocol import AttemptReport, JobOffer
 from speccore.selfrun import ANALYSIS, INVENTORY, JOB, RUN, RunIndex
@@ -59,8 +60,12 @@ def floors(place: Path, offer: JobOffer, inventory: HostInventory, n_blocks: int
     """As the server's: what is known of the floor at each class of a job's points, from the other runs beside it."""
     contrasts = [c for s in siblings(place, inventory, without=without) for c in _contrasts(s)]
     scope = Scope(_machine(inventory), inventory.driver(), offer.runtime_hash, "", n_blocks)
+
+    def found(of: str, n: int) -> HostFloor | Withheld:
+        return host_floor(contrasts, replace(scope, point_class=of, n_blocks=n), now)
+
     classes = dict.fromkeys(map(point_class, offer.spec.points))
-    return {c: told(host_floor(contrasts, replace(scope, point_class=c), now), n_blocks) for c in classes}
+    return {c: of_job(partial(found, c), n_blocks, offer.spec.blocks) for c in classes}
 
 
 def _contrasts(s: Sibling) -> Iterator[Contrast]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -59,7 +59,7 @@ class KnownFloor(Peer):
     """What a job is told of its host's floor at one class of points. ``floor`` None: unknown, and ``why``."""
 
     floor: float | None = None
-    n_blocks: int = 0  # of each contrast, as many as the job has
+    n_blocks: int = 0  # of each contrast: as many as the job has, else as it was planned with
     n_contrasts: int = 0
     valid_until: datetime | None = None
     jobs: list[str] = []  # whose contrasts they are
@@ -71,6 +71,17 @@ def told(found: HostFloor | Withheld, n_blocks: int) -> KnownFloor:
         return KnownFloor(n_blocks=n_blocks, why=found.withheld)
     jobs = [c.job for c in found.contrasts]
     return KnownFloor(floor=found.floor, n_blocks=n_blocks, n_contrasts=len(jobs), valid_until=found.valid_until, jobs=jobs)
+
+
+def of_job(find: Callable[[int], HostFloor | Withheld], n_blocks: int, n_planned: int) -> KnownFloor:
+    """``find`` gives the floor from contrasts of so many blocks. Unknown for those that a job has, it is that of its plan.
+
+    Blocks don't remove the bias, so a job that lost blocks, or looked before the last one, is not held to less.
+    """
+    found = find(n_blocks)
+    if isinstance(found, Withheld) and n_planned != n_blocks and isinstance(planned := find(n_planned), HostFloor):
+        return told(planned, n_planned)
+    return told(found, n_blocks)
 
 
 def contrast(job: str, at: datetime, scope: Scope, block_values: Sequence[Mapping[int, float]]) -> Contrast | Withheld:

@@ -120,6 +120,10 @@ def observed_concurrency(asked: int, observed: Mapping[str, Maybe]) -> Check:
         sentence = f"{least:.2f} requests were in flight on average in {trial}, asked for were {asked}"
         return failed(name, sentence, hard=True, observed=known, asked=asked)
     missing = {trial: n.withheld for trial, n in observed.items() if isinstance(n, Withheld)}
+    if missing and known:  # such blocks have no value, and the others are those in which it came about
+        trial, why = next(iter(missing.items()))
+        sentence = f"so many requests at once did not come about in {len(missing)} of {len(observed)} trials, first {trial}: {why}"
+        return failed(name, sentence, hard=True, observed=known, asked=asked, trials=missing)
     if missing or not known:
         trial, why = next(iter(missing.items()), ("", "no trial ran requests together"))
         return not_checked(name, f"{trial}: {why}" if trial else why, trials=missing)

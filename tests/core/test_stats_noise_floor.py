@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from speccore import stats
 from speccore.measurement import Withheld
-from speccore.noise_floor import Contrast, HostFloor, Scope, contrast, host_floor, point_class
+from speccore.noise_floor import Contrast, HostFloor, Scope, contrast, host_floor, of_job, point_class
 from speccore.spec import Point
 
 NOW = datetime(2026, 5, 31, 12, tzinfo=UTC)
@@ -36,6 +36,20 @@ def test_floor_is_the_formula_over_what_counts_with_its_evidence() -> None:
     assert found.valid_until == NOW - timedelta(days=18) + timedelta(days=30)
     assert isinstance(host_floor(contrasts(), SCOPE, found.valid_until), HostFloor)
     assert isinstance(host_floor(contrasts(), SCOPE, found.valid_until + timedelta(seconds=1)), Withheld)
+
+
+def test_a_job_of_fewer_blocks_than_planned_has_the_floor_of_its_plan_where_it_has_none_of_its_own() -> None:
+    planned, own = floor(contrasts()), floor(contrasts([2 * e for e in ESTIMATES]))
+    none = Withheld(withheld="needs 10 A/A contrasts, has 0", reason_code="too_few_contrasts")
+
+    def known(n_blocks: int, **by_blocks: HostFloor) -> tuple[float | None, int]:
+        found = of_job(lambda n: by_blocks.get(f"of_{n}", none), n_blocks, 5)
+        return found.floor, found.n_blocks
+
+    assert known(3, of_5=planned) == (planned.floor, 5)
+    assert known(3, of_5=planned, of_3=own) == (own.floor, 3)
+    assert known(5, of_3=own) == (None, 5)
+    assert known(3) == (None, 3)
 
 
 def test_a_spare_contrast_keeps_the_floor_valid_for_longer() -> None:

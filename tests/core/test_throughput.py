@@ -83,21 +83,23 @@ def test_slower_in_total_time_is_said_of_requests_not_of_prompts() -> None:
     assert "in tokens per second of all requests, but 0.50× in the time that they take one by one" in verdict.sentence
 
 
-def test_a_block_without_a_window_has_no_value() -> None:
+def test_a_block_without_a_window_has_no_value_and_the_others_decide_nothing() -> None:
     spec = spec_under_load(blocks=4)
     why = Withheld(withheld="never were 4 requests decoding at once, 2 at most", reason_code="no_window")
 
-    def rate(a: AttemptMeasurement) -> Maybe:
-        return why if (a.arm, a.block) == ("draft-4", 2) else number(100.0 if a.arm == "off" else 150.0)
+    def without(a: AttemptMeasurement, otherwise: float) -> Maybe:
+        return why if (a.arm, a.block) == ("draft-4", 2) else number(otherwise)
 
-    c = compared(spec, ran(spec, rate))["draft-4"]
+    found = ran(spec, lambda a: without(a, 100.0 if a.arm == "off" else 150.0), observed=lambda a: without(a, 3.98))
+    c = compared(spec, found)["draft-4"]
     assert sorted(c.block_values) == [1, 3, 4]
     assert isinstance(c.speedup, Interval)
     assert (c.speedup.n_blocks, c.speedup.estimate) == (3, pytest.approx(1.5))
+    assert (c.verdict.word, c.verdict.reason) == ("invalid", "observed concurrency")
 
-    none = compared(spec, ran(spec, lambda a: why if a.arm == "draft-4" else number(100.0)))["draft-4"]
+    none = compared(spec, ran(spec, lambda a: why, observed=lambda a: why))["draft-4"]
     assert isinstance(none.speedup, Withheld)
-    assert none.speedup.withheld == "b1-draft-4: never were 4 requests decoding at once, 2 at most"
+    assert none.speedup.withheld == "b1-off: never were 4 requests decoding at once, 2 at most"
     assert (none.verdict.word, none.verdict.sentence) == ("inconclusive", none.speedup.withheld)
     assert isinstance(none.arm_loaded_tokens_per_s, Withheld)
 
@@ -131,8 +133,11 @@ def test_the_threshold_is_95_per_cent_of_what_was_asked_for() -> None:
     assert observed_concurrency(4, {"t": number(3.80)}).state == "passed"
     assert observed_concurrency(4, {"t": number(3.79)}).state == "failed"
     one = Withheld(withheld="no window", reason_code="no_window")
+    found = observed_concurrency(4, {"t": one})
+    assert (found.state, found.sentence) == ("not checked", "t: no window")
     found = observed_concurrency(4, {"t": number(3.9), "u": one})
-    assert (found.state, found.sentence) == ("not checked", "u: no window")
+    assert (found.kind, found.state) == ("hard", "failed")
+    assert found.sentence == "so many requests at once did not come about in 1 of 2 trials, first u: no window"
     assert observed_concurrency(4, {}).state == "not checked"
 
 

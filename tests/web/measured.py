@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 from speccore.jobstate import JobState
@@ -40,15 +40,16 @@ def job_of(
     noise: Noise,
     *,
     at: datetime | None = None,
+    without: Iterable[str] = (),
     change: Callable[[AttemptMeasurement], AttemptMeasurement] = lambda a: a,
 ) -> Job:
     """A processed job of ``spec`` on ``host``; an arm of speed s needs 2 ÷ s seconds for each probe, times the noise.
 
-    ``at``: when its last attempt ended.
+    ``at``: when its last attempt ended. ``without``: trials that gave no numbers.
     """
     run = sample.claimed(sample.submitted(who.team, who.owner, spec), host)
     now, at = datetime.now(UTC), at or datetime.now(UTC) - timedelta(minutes=1)
-    for m in made.attempts(spec, run.plan, speeds, noise=noise):
+    for m in made.attempts(spec, run.plan, speeds, noise=noise, without=without):
         attempt = Attempt.objects.create(
             id=uuid.uuid4(),
             trial=run.job.trials.get(plan_id=m.trial),

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
-from speccore.measurement import AttemptMeasurement, Check, ComparisonResult, Withheld
+from speccore.measurement import AttemptMeasurement, Check, ComparisonResult, Interval, Withheld
 from speccore.noise_floor import HostFloor
 
 from specweb.experiments.models import Host, Job
@@ -112,6 +112,20 @@ def test_another_driver_or_number_of_blocks_is_another_floor(who: sample.People,
     assert "has 0 (left out: 1 of another number of blocks than 5, 2 with another driver)" in check.sentence
     shown = floors_of_host(host, datetime.now(UTC))
     assert [(s.scope.driver, len(s.jobs)) for s in shown] == [("", 2), ("570.1", 1)]
+
+
+def test_a_job_that_lost_a_block_is_held_to_the_floor_of_its_plan(who: sample.People, host: Host) -> None:
+    four = CONTROL.model_copy(update={"blocks": 4})
+    for i in range(10):
+        job_of(who, host, four, {"off": 1.0, "again": math.exp(0.04 * (-1) ** i)}, scatter(i, 0.002, 0.002))
+    asked, speeds = ASKED.model_copy(update={"blocks": 4}), {"off": 1.0, "draft-4": 1.06}
+    found, check = compared(job_of(who, host, asked, speeds, made.wobble, without=["b4-off", "b4-draft-4"]))
+    assert isinstance(found.speedup, Interval)
+    assert found.speedup.n_blocks == 3
+    assert (found.verdict.reason, check.state) == ("floor-limited", "passed")
+    # Planned with three it has no floor: other plans' contrasts are no judges.
+    found, check = compared(job_of(who, host, ASKED, speeds, made.wobble))
+    assert (found.verdict.reason, check.state) == ("faster", "failed")
 
 
 def test_a_contrast_that_failed_a_hard_check_is_counted_apart(who: sample.People, host: Host) -> None:

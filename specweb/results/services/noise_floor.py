@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from django.db.models import OuterRef, Subquery
 from django.db.models.functions import Least
 from speccore.jobstate import JobState
 from speccore.measurement import Withheld
-from speccore.noise_floor import VALID_FOR, Contrast, HostFloor, KnownFloor, Scope, contrast, host_floor, point_class, told
+from speccore.noise_floor import VALID_FOR, Contrast, HostFloor, KnownFloor, Scope, contrast, host_floor, of_job, point_class
 from speccore.person import STORED
 from speccore.spec import ExperimentSpec, Point
 
@@ -103,13 +104,17 @@ def floors_of_job(job: Job, spec: ExperimentSpec, n_blocks: int, measured_at: da
     """
     if job.host_id is None or job.inventory is None or measured_at is None or not n_blocks:
         return {}
-    found = gathered(job.host_id, measured_at)
-    others = [c for c in found.contrasts if c.job != str(job.pk)]
-    invalid = [scope for other, scope in found.invalid if other != str(job.pk)]
+    there = gathered(job.host_id, measured_at)
+    others = [c for c in there.contrasts if c.job != str(job.pk)]
+    invalid = [scope for other, scope in there.invalid if other != str(job.pk)]
     runtime = job.runtime.manifest_hash if job.runtime else ""
     scope = Scope(str(job.host_id), _driver(job.inventory.content.get("devices", [])), runtime, "", n_blocks)
+
+    def found(of: str, n: int) -> HostFloor | Withheld:
+        return _floor(others, invalid, replace(scope, point_class=of, n_blocks=n), measured_at)
+
     classes = dict.fromkeys(map(point_class, spec.points))
-    return {c: told(_floor(others, invalid, replace(scope, point_class=c), measured_at), n_blocks) for c in classes}
+    return {c: of_job(partial(found, c), n_blocks, spec.blocks) for c in classes}
 
 
 def _floor(contrasts: Sequence[Contrast], invalid: Sequence[Scope], scope: Scope, moment: datetime) -> HostFloor | Withheld:
