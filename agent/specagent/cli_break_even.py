@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import tempfile
 import threading
@@ -14,16 +13,12 @@ from speccore.break_even import Curve, lengths
 from speccore.errors import SpecError
 from speccore.presets import nearest
 from speccore.spec import ExperimentSpec, is_model_drafter
-from speccore.workloads import builtin
 
-from . import __version__, evidence, local, runner
-from .config import find_config, load_config
-from .filecache import FileCache
-from .inventory import take_inventory
+from . import local
+from .cli_arms import check_writable, prepared_arms, used, write_json
 from .launch import Stopped
-from .sweep import sweep_records
 from .synthesis import measure_curve
-from .terminal import INTERRUPTED, OK, HashProgress, LiveLine, stopping
+from .terminal import INTERRUPTED, OK, LiveLine, stopping
 
 NOTICE = "Synthetic acceptance: dice decided what was accepted, so the text is no real output, and these figures belong beside no others."
 _MOST_REQUESTS = 200
@@ -49,20 +44,13 @@ def add_commands(actions: Any, common: argparse.ArgumentParser) -> None:
 
 def _break_even(args: argparse.Namespace) -> int:
     logging.getLogger().setLevel(logging.WARNING)
-    if args.json_file and not args.json_file.resolve().parent.is_dir():
-        raise SpecError(f"--json {args.json_file}: there is no such folder", remedy="Make the folder first.")
+    check_writable(args.json_file)
     if not 1 <= args.requests <= _MOST_REQUESTS:
         raise SpecError(f"--requests {args.requests}: it is 1 to {_MOST_REQUESTS}", remedy="")
     spec = local.read_spec(args.experiment)
     arms = _arms(spec, args.arm)
     asked = {arm: _lengths(args.lengths, spec.arm(arm).draft_limit) for arm in arms}
-    config = load_config(args.config or find_config())
-    host = take_inventory(config, FileCache(config.state_dir / "files.json", HashProgress()))
-    if host.engine_records:
-        sweep_records(host.engine_records)
-    only = spec.model_copy(update={"arms": [a for a in spec.arms if a.is_baseline or a.name in arms], "fit": False})
-    offer = local.make_offer(only, host, builtin())
-    job = runner.prepare(offer, {name: builtin()[name] for name in offer.plan.workloads}, host)
+    job = prepared_arms(args, spec, arms)
     stop, line = threading.Event(), LiveLine()
     try:
         with stopping(stop.set), tempfile.TemporaryDirectory(prefix="specweb-break-even-") as work:
@@ -73,12 +61,9 @@ def _break_even(args: argparse.Namespace) -> int:
         return INTERRUPTED
     finally:
         line.clear()
-    if args.json_file:
-        data = {"kind": "specweb-break-even", "version": 1, "synthetic": True, "agent_version": __version__}
-        data |= {"experiment": spec.model_dump(mode="json"), "runtime": offer.runtime_hash, "target": offer.target_hash}
-        data |= {"drafts": offer.draft_hashes, "hardware": host.inventory.hardware_name(), "point": spec.points[0].key}
-        data |= {"curves": [c.model_dump(mode="json") | {"break_even": c.break_even(), "words": c.words()} for c in found]}
-        evidence.write_whole(args.json_file.resolve(), json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n")
+    curves = [c.model_dump(mode="json") | {"break_even": c.break_even(), "words": c.words()} for c in found]
+    about = {"experiment": spec.model_dump(mode="json"), **used(job), "hardware": job.host.inventory.hardware_name()}
+    write_json(args.json_file, "break-even", {"synthetic": True, **about, "point": spec.points[0].key, "curves": curves})
     print("\n\n".join([*(shown(c) for c in found), NOTICE]))
     return OK
 

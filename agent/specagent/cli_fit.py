@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import tempfile
 import threading
@@ -15,16 +14,12 @@ from speccore.fit import MOST_STARTS, ArmFit, Fit, together
 from speccore.memory_needs import size
 from speccore.presets import nearest
 from speccore.spec import ExperimentSpec
-from speccore.workloads import builtin
 
-from . import __version__, evidence, local, runner
-from .config import find_config, load_config
-from .filecache import FileCache
+from . import local
+from .cli_arms import check_writable, prepared_arms, used, write_json
 from .fitting import fit_arms, limits_of
-from .inventory import take_inventory
 from .launch import Stopped
-from .sweep import sweep_records
-from .terminal import FAILED, INTERRUPTED, OK, HashProgress, LiveLine, stopping
+from .terminal import FAILED, INTERRUPTED, OK, LiveLine, stopping
 
 
 def add_commands(actions: Any, common: argparse.ArgumentParser) -> None:
@@ -47,20 +42,13 @@ def add_commands(actions: Any, common: argparse.ArgumentParser) -> None:
 
 def _fit(args: argparse.Namespace) -> int:
     logging.getLogger().setLevel(logging.WARNING)
-    if args.json_file and not args.json_file.resolve().parent.is_dir():
-        raise SpecError(f"--json {args.json_file}: there is no such folder", remedy="Make the folder first.")
+    check_writable(args.json_file)
     for flag, value, least, most in (("--starts", args.starts, 1, 40), ("--reserve", args.reserve, 0, 2**30)):
         if value is not None and not least <= value <= most:
             raise SpecError(f"{flag} {value}: it is {least:,} to {most:,}", remedy="")
     spec = local.read_spec(args.experiment)
     arms = _arms(spec, args.arm)
-    config = load_config(args.config or find_config())
-    host = take_inventory(config, FileCache(config.state_dir / "files.json", HashProgress()))
-    if host.engine_records:
-        sweep_records(host.engine_records)
-    only = spec.model_copy(update={"arms": [a for a in spec.arms if a.name in arms or a.is_baseline], "fit": False})
-    offer = local.make_offer(only, host, builtin())
-    job = runner.prepare(offer, {name: builtin()[name] for name in offer.plan.workloads}, host)
+    job = prepared_arms(args, spec, arms)
     stop, line = threading.Event(), LiveLine()
     try:
         with stopping(stop.set), tempfile.TemporaryDirectory(prefix="specweb-fit-") as work:
@@ -71,15 +59,9 @@ def _fit(args: argparse.Namespace) -> int:
         return INTERRUPTED
     finally:
         line.clear()
-    if args.json_file:
-        data = {"kind": "specweb-fit", "version": 1, "agent_version": __version__, "experiment": spec.model_dump(mode="json")}
-        data |= {"runtime": offer.runtime_hash, "target": offer.target_hash, "drafts": offer.draft_hashes}
-        data |= {
-            "hardware": host.inventory.hardware_name(),
-            "fit": found.model_dump(mode="json"),
-            "largest": {a.arm: a.largest for a in found.arms},
-        }
-        evidence.write_whole(args.json_file.resolve(), json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n")
+    about = {"experiment": spec.model_dump(mode="json"), **used(job), "hardware": job.host.inventory.hardware_name()}
+    largest = {a.arm: a.largest for a in found.arms}
+    write_json(args.json_file, "fit", {**about, "fit": found.model_dump(mode="json"), "largest": largest})
     print(shown(found, spec.baseline.name))
     return FAILED if any(a.withheld for a in found.arms) else OK
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import tempfile
 import threading
@@ -14,19 +13,16 @@ from typing import Any
 from speccore.errors import SpecError
 from speccore.presets import nearest
 from speccore.sampling_rule import ACCUSE_P, CONTINUATIONS, MIN_CONTINUATIONS, POSITIONS, Judged, RuleResult
-from speccore.spec import BASELINE_MODE, ExperimentSpec
+from speccore.spec import BASELINE_MODE
 from speccore.workloads import builtin
 
-from . import __version__, evidence, local, runner
+from . import local
 from .asking import MOST_AT_ONCE
-from .config import find_config, load_config
-from .filecache import FileCache
-from .inventory import take_inventory
+from .cli_arms import check_writable, prepared_arms, used, write_json
 from .launch import Stopped
 from .sampling import Asked, compare_arms, compare_servers
 from .served import Door, Served, look
-from .sweep import sweep_records
-from .terminal import INTERRUPTED, OK, HashProgress, LiveLine, stopping
+from .terminal import INTERRUPTED, OK, LiveLine, stopping
 
 #: Exit codes beside the usual ones: somebody is accused; nothing can be said.
 ACCUSED, NOTHING_SAID = 1, 4
@@ -76,10 +72,7 @@ def _sampling_test(args: argparse.Namespace) -> int:
     finally:
         line.clear()
     result, drafted, about = done
-    if args.json_file:
-        data = {"kind": "specweb-sampling-test", "version": 1, "agent_version": __version__} | about
-        data |= {"drafted": drafted, "result": asdict(result)}
-        evidence.write_whole(args.json_file.resolve(), json.dumps(data, indent=1, ensure_ascii=False).encode() + b"\n")
+    write_json(args.json_file, "sampling-test", {**about, "drafted": drafted, "result": asdict(result)})
     print(shown(result, drafted))
     if result.control.outcome == "control failed":
         return NOTHING_SAID
@@ -124,25 +117,10 @@ def _of_experiment(args: argparse.Namespace, stop: threading.Event, line: LiveLi
         raise SpecError(
             f"--concurrency {asked.concurrency}: the experiment's engine has {spec.engine.slots} slots", remedy="Set engine.slots."
         )
-    config = load_config(args.config or find_config())
-    host = take_inventory(config, FileCache(config.state_dir / "files.json", HashProgress()))
-    if host.engine_records:
-        sweep_records(host.engine_records)
-    offer = local.make_offer(_only(spec, arms), host, builtin())
-    job = runner.prepare(offer, {name: builtin()[name] for name in offer.plan.workloads}, host)
+    job = prepared_arms(args, spec, arms)
     with tempfile.TemporaryDirectory(prefix="specweb-sampling-") as work:
         result, drafted = compare_arms(job, arms, asked, Path(work), stop, line.show)
-    about = {
-        "experiment": offer.spec.model_dump(mode="json"),
-        "runtime": job.runtime.info.manifest_hash,
-        "target": job.target.manifest_hash,
-    }
-    return result, drafted, about | {"drafts": offer.draft_hashes, "asked": asdict(asked)}
-
-
-def _only(spec: ExperimentSpec, arms: list[str]) -> ExperimentSpec:
-    """The same with no other arms: what those need, this host may lack."""
-    return spec.model_copy(update={"arms": [a for a in spec.arms if a.is_baseline or a.name in arms]})
+    return result, drafted, {"experiment": job.offer.spec.model_dump(mode="json"), **used(job), "asked": asdict(asked)}
 
 
 def _asked(args: argparse.Namespace, slots: int) -> Asked:
@@ -182,8 +160,7 @@ def _check(args: argparse.Namespace) -> None:
             raise SpecError(f"{flag} {value}: it is {least:,} to {most:,}", remedy="")
     if not 0 < args.temperature <= 5:
         raise SpecError(f"--temperature {args.temperature:g}: it is above 0, up to 5", remedy="At 0 nothing is drawn: compare the answers.")
-    if args.json_file and not args.json_file.resolve().parent.is_dir():
-        raise SpecError(f"--json {args.json_file}: there is no such folder", remedy="Make the folder first.")
+    check_writable(args.json_file)
 
 
 # --- for a person ---
