@@ -12,7 +12,7 @@ import psutil
 from speccore.host_series import HARMLESS
 from speccore.inventory import HostInventory
 
-from . import cpus
+from . import cpus, priority
 from .findings import GIB, Finding
 from .gpus import Card, Gpus
 
@@ -80,7 +80,8 @@ def _name(pid: int) -> str:
 
 
 def machine_findings(inventory: HostInventory, state_dir: Path) -> list[Finding]:
-    return [governor(cpus.governors()), load(os.getloadavg()[0], inventory.n_cores), _memory(inventory), disk(state_dir), clock()]
+    loaded = load(os.getloadavg()[0], inventory.n_cores)
+    return [governor(cpus.governors()), loaded, client(first=priority.may_go_first()), _memory(inventory), disk(state_dir), clock()]
 
 
 def governor(found: list[str]) -> Finding:
@@ -98,6 +99,15 @@ def load(load_1m: float, n_cores: int) -> Finding:
     if load_1m > _MOST_LOAD * n_cores:
         return Finding("warn", "other work", text, "Stop what else runs here (top shows it), then wait a minute.")
     return Finding("ok", "other work", text)
+
+
+def client(*, first: bool) -> Finding:
+    if first:
+        return Finding("ok", "client", "is served before other programs while it measures")
+    remedy = "Allow it real-time priority 1 (LimitRTPRIO=1 in its systemd unit, rtprio in limits.conf), or keep a core free."
+    return Finding(
+        "warn", "client", "waits for its turn like any program: beside busy ones it reads late, and measures nothing then", remedy
+    )
 
 
 def _memory(inventory: HostInventory) -> Finding:

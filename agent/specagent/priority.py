@@ -5,33 +5,36 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 from collections.abc import Iterator
 
-#: Ordinary programs have 0, and lower is served first.
-_NICE = -15
 #: How long another thread of this program may go on computing while the measuring one waits for the interpreter, in seconds.
 _SWITCH_S = 0.0005
+#: The lowest of the real-time priorities is before every ordinary program. Niceness would not do: it counts inside a session only.
+_FIRST = 1
+
+
+def may_go_first() -> bool:
+    """Whether this program may ask for it: root, or who was granted it (``LimitRTPRIO=1`` of a systemd unit, say)."""
+    with before_others() as first:
+        return first
 
 
 @contextlib.contextmanager
-def before_others() -> Iterator[None]:
-    """For this thread. What it reads late, the kernel joins. It computes little, so the engine loses nothing.
+def before_others() -> Iterator[bool]:
+    """For this thread; what it reads late, the kernel joins. It computes little, so the engine loses nothing. Yields whether it is so.
 
-    Only root may, or who was granted it; a thread's own number stands for the thread on Linux only. Elsewhere nothing changes.
+    Programs that it starts meanwhile are ordinary ones.
     """
-    thread = threading.get_native_id()
+    usual = None
+    with contextlib.suppress(OSError, AttributeError):  # not allowed, or a system without it
+        before = os.sched_getscheduler(0), os.sched_getparam(0)
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(_FIRST))
+        usual = before
     try:
-        usual = os.getpriority(os.PRIO_PROCESS, thread) if sys.platform == "linux" else None
-        if usual is not None:
-            os.setpriority(os.PRIO_PROCESS, thread, min(usual, _NICE))
-    except OSError:
-        usual = None
-    try:
-        yield
+        yield usual is not None
     finally:
         if usual is not None:
-            os.setpriority(os.PRIO_PROCESS, thread, usual)
+            os.sched_setscheduler(0, *usual)
 
 
 @contextlib.contextmanager

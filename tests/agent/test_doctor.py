@@ -120,6 +120,8 @@ def test_a_driver_whose_cards_are_not_seen(tmp_path: Path) -> None:
         (fitness.governor([]), "warn"),
         (fitness.load(0.5, 2), "ok"),
         (fitness.load(0.51, 2), "warn"),
+        (fitness.client(first=True), "ok"),
+        (fitness.client(first=False), "warn"),
         (fitness.clock(lambda: 0x2001), "ok"),
         (fitness.clock(lambda: 0x0041), "warn"),
         (fitness.clock(lambda: None), "warn"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,35 +14,35 @@ from tests.agent.loads import answer, requests, run
 from tests.replay import ReplayServer
 
 
-def nice_of_this_thread() -> int:
-    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-
 def may_be_served_first() -> bool:
     """Tried in a process of its own."""
-    tried = "import os; os.setpriority(os.PRIO_PROCESS, 0, -15)"
-    return sys.platform == "linux" and subprocess.run([sys.executable, "-c", tried], capture_output=True, check=False).returncode == 0
+    tried = "import os; os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))"
+    return subprocess.run([sys.executable, "-c", tried], capture_output=True, check=False).returncode == 0
 
 
-def measured() -> tuple[int, int, int]:
-    """How nice the thread is before, while and after it measures."""
-    seen: list[int] = []
+def policy() -> int:
+    return os.sched_getscheduler(0)  # of the calling thread
+
+
+def measured() -> tuple[int, set[int], int]:
+    """The policy by which the thread is served before, while and after it measures."""
+    seen: set[int] = set()
 
     def asked() -> Iterator[Request]:
         for request in requests(2):
-            seen.append(nice_of_this_thread())
+            seen.add(policy())
             yield request
 
-    before = nice_of_this_thread()
+    before = policy()
     with ReplayServer([answer(20), answer(20)]) as server:
         done = run(server, asked(), Closed(1, 2))
     assert [e.end for e in done.exchanges] == ["closed", "closed"]
-    return before, min(seen), nice_of_this_thread()
+    return before, seen, policy()
 
 
 def test_it_goes_before_others_only_while_it_measures() -> None:
     with ThreadPoolExecutor(1) as own:  # a thread of its own, so that the test's stays as it is
         before, meanwhile, after = own.submit(measured).result(timeout=30)
-    assert meanwhile == (-15 if may_be_served_first() else before)
+    assert meanwhile == {os.SCHED_RR | os.SCHED_RESET_ON_FORK if may_be_served_first() else before}
     assert after == before
-    assert nice_of_this_thread() == before
+    assert policy() == before
