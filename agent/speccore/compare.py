@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import early, host_checks, integrity, memory_taken, occupancy, pace_checks, stats, task_numbers, throughput
+from . import early, host_checks, integrity, job_checks, memory_taken, occupancy, pace_checks, stats, task_numbers, throughput
 from .advice import answer
 from .answers_of_job import AnswersOfJob, Said
 from .derive import Pooled, cycle_numbers, memory_bill, positions_numbers, side_numbers, speculation_numbers, stream_numbers
@@ -64,13 +64,13 @@ def analyse_job(
     run_again = {f.trial for f in failures if f.trial in counted}
     results = Results(plan, attempts, run_again=run_again, last=last_blocks(spec, facts.decided))
     answered = AnswersOfJob(spec, answers_read)
-    job_checks = _job_checks(spec, results, facts, answered)
+    checks = _job_checks(spec, results, facts, answered)
     looks = early.Looks()
     if spec.sequential:
         basis = early.Basis(spec, plan, workloads or {}, facts.floor_at, run_again)
         looks = early.look(basis, attempts, ended=True, left_out=facts.decided)
-        job_checks.append(early.check(basis, attempts, facts.decided))
-    job = _Job(spec, results, failures, facts, workloads or {}, job_checks, looks, answered)
+        checks.append(early.check(basis, attempts, facts.decided))
+    job = _Job(spec, results, failures, facts, workloads or {}, checks, looks, answered)
     comparisons: list[ComparisonResult] = []
     answers: list[dict[str, Any]] = []
     for point in spec.points:
@@ -79,7 +79,7 @@ def analyse_job(
         answers.append(answer(point, compared))
     return JobAnalysis(
         comparisons=comparisons,
-        checks=job_checks,
+        checks=checks,
         answers=answers,
         attempts_used=[results.attempts[t].attempt_id for t in results.trials if t in results.attempts],
         fit=next((a.fit for a in attempts if a.fit), None),
@@ -322,11 +322,11 @@ class _Job:
 
 def _job_checks(spec: ExperimentSpec, results: Results, facts: JobFacts, answered: AnswersOfJob) -> list[Check]:
     found = [
-        integrity.evidence_hashes(facts.hashes_verified, facts.n_hashes, facts.hash_problem),
+        job_checks.evidence_hashes(facts.hashes_verified, facts.n_hashes, facts.hash_problem),
         # Where answers were read, each greedy point has a check of its own.
-        *([] if answered.are_read and greedy_points(spec) else [integrity.baseline_repeats(_greedy_answers(spec, results))]),
-        integrity.noise_floor_known(facts.noise_floor, {c: facts.floors.get(c) for c in dict.fromkeys(map(point_class, spec.points))}),
-        integrity.shares_cores(facts.shares_cores),
+        *([] if answered.are_read and greedy_points(spec) else [job_checks.baseline_repeats(_greedy_answers(spec, results))]),
+        job_checks.noise_floor_known(facts.noise_floor, {c: facts.floors.get(c) for c in dict.fromkeys(map(point_class, spec.points))}),
+        job_checks.shares_cores(facts.shares_cores),
     ]
     return sorted(found, key=lambda check: check.kind != "hard")
 

@@ -14,7 +14,6 @@ from .differences import difference, field_words
 from .formats import percent
 from .keys import pair_key
 from .measurement import AttemptMeasurement, Check, Interval, Number, ProbeMeasurement, Withheld, value_of
-from .noise_floor import KnownFloor
 from .pairs import BlockPairs, late_events, used_probes
 from .spec import is_model_drafter
 from .stats import Drift, PassDifference
@@ -375,74 +374,6 @@ def holm(speedup: Interval | Withheld, p_holm: float | None) -> Check:
             p=p_holm,
         )
     return passed(name, f"adjusted for the arms of this point p = {p_holm:.3f}", p=p_holm)
-
-
-# --- of the job as a whole ---
-
-
-def evidence_hashes(verified: bool | None, n: int, problem: str) -> Check:
-    name = "evidence hashes"
-    if verified is None:
-        return not_checked(name, "hashes of the evidence were not computed again")
-    if not verified:
-        return failed(
-            name, problem or f"at least 1 of {n} files of evidence does not have the hash that it was announced with", hard=True, n=n
-        )
-    return passed(name, f"{n} files of evidence have the hashes that they were announced with", hard=True, n=n)
-
-
-def noise_floor_known(noise_floor: float | None, floors: Mapping[str, KnownFloor | None] | None = None) -> Check:
-    """``floors``: by class of points, where its contrasts were looked for; ``noise_floor`` speaks for the other classes."""
-    name = "A/A known"
-    known = {c: f or KnownFloor(floor=noise_floor) for c, f in (floors or {"": None}).items()}
-    evidence = {c or "all points": f.model_dump(mode="json", exclude_defaults=True) for c, f in known.items()}
-    words = [_floor_words(c if len(known) > 1 else "", f) for c, f in known.items()]
-    if any(f.floor is None for f in known.values()):
-        blocks = max(f.n_blocks for f in known.values())
-        preset = f"the preset noise-floor with {blocks} blocks" if blocks else "the preset noise-floor"
-        remedy = f"where unknown it is taken as 0; each run of {preset} on this host adds a contrast"
-        return failed(name, f"this host's noise floor {'; '.join(words)}: {remedy}", floors=evidence)
-    return passed(name, f"this host's noise floor {'; '.join(words)}", floors=evidence)
-
-
-def _floor_words(at: str, f: KnownFloor) -> str:
-    where = f" at {at}" if at else ""
-    if f.floor is None:
-        return f"is unknown{where}" + (f" ({f.why})" if f.why else "")
-    until = f", valid until {f.valid_until:%Y-%m-%d}" if f.valid_until else ""
-    rest = f" ({f.n_contrasts} contrasts of the baseline with itself{until})" if f.n_contrasts else ""
-    return f"is {percent(f.floor, 1)}{where}{rest}"
-
-
-def shares_cores(shares: bool) -> Check:
-    name = "engine has its cores"
-    if shares:
-        return failed(name, "the engine shares cores with the server that collects its results")
-    return passed(name, "no part of the service runs on the engine's machine")
-
-
-def warmup_settled(n_requests: int) -> Check:
-    return not_checked(
-        "warm-up settled", f"one fixed warm-up of {n_requests} request{'' if n_requests == 1 else 's'}, settling not checked"
-    )
-
-
-def baseline_repeats(answers: Mapping[str, Sequence[str]]) -> Check:
-    """``answers``: hashes of the ids of greedy answers of mode off, by prompt, where there is more than one.
-
-    Equal repeats pass. Unequal ones don't fail: without log-probabilities a near-tie can't be told from a wrong answer.
-    """
-    name = "baseline agrees with itself"
-    repeated = {prompt: hashes for prompt, hashes in answers.items() if len(hashes) > 1}
-    if not repeated:
-        return not_checked(name, "no greedy prompt was answered twice without speculation")
-    unequal = [prompt for prompt, hashes in repeated.items() if len(set(hashes)) > 1]
-    if unequal:
-        sentence = (
-            f"{len(unequal)} of {len(repeated)} greedy answers without speculation differ between starts; near-ties are not told apart"
-        )
-        return not_checked(name, sentence, prompts=unequal[:NAMED])
-    return passed(name, f"{len(repeated)} greedy prompts were answered alike in all starts without speculation", hard=True, n=len(repeated))
 
 
 def _n(things: Any, noun: str) -> str:

@@ -26,6 +26,7 @@ AFTER_CHECK = {
     "throttling": "cool the machine or lower its power cap, let it rest, and run it again",
     "another process on the device": "end the other process or take another device, and run it again",
     "memory placed as asked": "take a smaller context, a smaller model file or fewer GPU layers, so that all of it fits",
+    "context occupied": "ask for another size of occupied context, or take another engine build: this one counts its tokens otherwise",
     "observed concurrency": "ask for fewer requests at once, or give the engine as many slots as are asked for",
     "answers right under load": "serve one request at a time, or take another engine build: under load the baseline itself answers wrongly",
 }

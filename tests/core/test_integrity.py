@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from speccore import integrity, stats
+from speccore import integrity, job_checks, pace_checks, stats
 from speccore.compare import JobFacts, analyse_job
 from speccore.measurement import Check, Interval, ProbeMeasurement, Withheld
 from speccore.pairs import Results, pair_blocks
@@ -197,21 +197,21 @@ def test_holm_warns_only_where_an_interval_claims_something() -> None:
 
 
 def test_checks_of_the_job() -> None:
-    assert of(integrity.evidence_hashes(True, 8, "")) == ("hard", "passed")
-    assert of(integrity.evidence_hashes(False, 8, "server.log of b1-off differs")) == ("hard", "failed")
-    assert of(integrity.evidence_hashes(None, 8, "")) == ("soft", "not checked")
-    assert of(integrity.noise_floor_known(None)) == ("soft", "failed")
-    assert of(integrity.noise_floor_known(0.02)) == ("soft", "passed")
-    assert of(integrity.shares_cores(True)) == ("soft", "failed")
-    assert of(integrity.shares_cores(False)) == ("soft", "passed")
-    assert of(integrity.warmup_settled(1)) == ("soft", "not checked")
-    assert integrity.warmup_settled(1).sentence == "one fixed warm-up of 1 request, settling not checked"
+    assert of(job_checks.evidence_hashes(True, 8, "")) == ("hard", "passed")
+    assert of(job_checks.evidence_hashes(False, 8, "server.log of b1-off differs")) == ("hard", "failed")
+    assert of(job_checks.evidence_hashes(None, 8, "")) == ("soft", "not checked")
+    assert of(job_checks.noise_floor_known(None)) == ("soft", "failed")
+    assert of(job_checks.noise_floor_known(0.02)) == ("soft", "passed")
+    assert of(job_checks.shares_cores(True)) == ("soft", "failed")
+    assert of(job_checks.shares_cores(False)) == ("soft", "passed")
+    assert of(pace_checks.fixed_warmup(1)) == ("soft", "not checked")
+    assert pace_checks.fixed_warmup(1).sentence == "one fixed warm-up of 1 request, settling not checked"
 
 
 def test_a_baseline_is_compared_with_itself_where_it_answered_twice() -> None:
-    assert of(integrity.baseline_repeats({"a": ["x", "x"], "b": ["y"]})) == ("hard", "passed")
-    assert of(integrity.baseline_repeats({"a": ["x"]})) == ("soft", "not checked")
-    differing = integrity.baseline_repeats({"a": ["x", "z"], "b": ["y", "y"]})
+    assert of(job_checks.baseline_repeats({"a": ["x", "x"], "b": ["y"]})) == ("hard", "passed")
+    assert of(job_checks.baseline_repeats({"a": ["x"]})) == ("soft", "not checked")
+    differing = job_checks.baseline_repeats({"a": ["x", "z"], "b": ["y", "y"]})
     assert of(differing) == ("soft", "not checked")
     assert "1 of 2 greedy answers" in differing.sentence
 

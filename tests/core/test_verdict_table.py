@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from speccore import integrity, next_steps, verdict
+from speccore import next_steps, verdict
 from speccore.compare import JobFacts, analyse_job
 from speccore.measurement import AttemptMeasurement, ComparisonResult, HostFacts, LoadMeasurement, Verdict
 from speccore.outages import TrialFailure
@@ -25,6 +25,7 @@ from speccore.spec import ExperimentSpec
 
 from tests.core.made import DRAFT, attempts, counters, number, spec_of, wobble, workload
 
+MEASUREMENT = Path(__file__).parents[2] / "docs" / "measurement.md"
 FACTS = JobFacts(noise_floor=0.005, hashes_verified=True, n_hashes=80)
 TWICE = {"off": 1.0, "draft-4": 2.0}
 IDLE = counters(drafted=0, accepted=0, verify_steps=0, decode_steps=63, emitted=63, eval_ms=2000.0, accepted_by_position=[])
@@ -479,26 +480,13 @@ def test_the_reader_of_reasons_sees_them() -> None:
 
 
 def test_every_hard_check_has_a_next_step_and_every_next_step_a_check() -> None:
-    """A check that can make a comparison invalid tells what to do about it in words of its own."""
-    folder = Path(integrity.__file__).parent
-    names = {n for module in ("integrity", "host_checks", "throughput") for n in check_names(folder / f"{module}.py")}
-    assert set(next_steps.AFTER_CHECK) <= names
+    """A check that can make a comparison invalid tells what to do about it in words of its own; the panel's table names them all."""
+    panel = MEASUREMENT.read_text().partition("## The integrity panel")[2].partition("\n## ")[0]
+    hard = {name for name, kind in re.findall(r"^\| ([^|]+) \| ([^|]+) \|", panel, re.MULTILINE) if kind.startswith("hard")}
+    assert len(hard) >= 14
+    assert set(next_steps.AFTER_CHECK) == hard
     invalid = {r.reason for r in ROADS if r.word == "invalid" and "_" not in r.reason}
-    assert invalid <= set(next_steps.AFTER_CHECK)
-
-
-def check_names(source: Path) -> set[str]:
-    """What a module calls its checks: the constant given to ``name``."""
-    tree = ast.parse(source.read_text())
-    assigned = {
-        node.value.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and node.targets[0].id == "name"
-        and isinstance(node.value, ast.Constant)
-    }
-    return {str(name) for name in assigned}
+    assert invalid <= hard
 
 
 def test_the_remedy_of_an_error_is_the_next_step_after_it() -> None:
