@@ -69,6 +69,14 @@ def fit_arms(job: PreparedJob, arms: Sequence[str], work: Path, limits: Limits, 
     return Fit(reserve_bytes=limits.reserve_bytes, place=Room.of(job.host.inventory).place, arms=found)
 
 
+def not_found(job: PreparedJob, arms: Sequence[str], why: str) -> Fit:
+    """Where there is nothing to say of any arm, with the reason in words."""
+    spec = job.offer.spec
+    top = top_of(job.target.context_length, spec.engine.context)
+    found = [ArmFit(arm=arm, mode=spec.arm(arm).mode, top=top, withheld=why) for arm in arms]
+    return Fit(place=Room.of(job.host.inventory).place, arms=found)
+
+
 def _fit_arm(job: PreparedJob, arm: str, work: Path, limits: Limits, stop: threading.Event, say: Say) -> ArmFit:
     spec = job.offer.spec
     top = top_of(job.target.context_length, spec.engine.context)

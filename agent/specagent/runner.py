@@ -173,8 +173,9 @@ class _JobRun:
             attempt.keep_fit(fitting.fit_arms(job, arms, self._work, fitting.limits_of(job), self._stop, say))
         except Stopped:
             return
-        except OSError as error:
-            log.warning("the largest context could not be looked for: %s", error)
+        except Exception as error:  # what goes wrong here must not take with it what was measured
+            log.exception("the largest context could not be looked for")
+            attempt.keep_fit(fitting.not_found(job, arms, f"the agent failed: {type(error).__name__}: {error}"))
 
     def _look(self) -> None:
         """Between two blocks, where a look falls there; and what is decided since is heeded at each trial."""

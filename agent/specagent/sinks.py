@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import zstandard
-from speccore.errors import HostError, ServerError, SpecWebError
+from pydantic import ValidationError
+from speccore.errors import HostError, ServerError, SpecError, SpecWebError
 from speccore.protocol import AttemptReport, EvidenceRef
 
 from . import evidence
@@ -45,7 +46,12 @@ class FolderSink:
 
     def _earlier(self) -> Iterator[tuple[AttemptReport, Path]]:
         for path in self._attempts.glob("*/report.json"):
-            yield AttemptReport.model_validate_json(path.read_bytes()), path.parent
+            try:
+                yield AttemptReport.model_validate_json(path.read_bytes()), path.parent
+            except ValidationError as error:
+                said = f"{path} can't be read: {error.errors(include_url=False, include_input=False)[0]['msg']}"
+                remedy = "Restore it from a copy, or move its folder away: its block is then run again."
+                raise SpecError(said, remedy=remedy) from error
 
     def next_attempt(self, trial: str) -> int:
         self._numbers[trial] = self._numbers.get(trial, 0) + 1

@@ -156,7 +156,8 @@ def _fitted(spec: ExperimentSpec, trials: Sequence[TrialMemory]) -> list[str]:
     """What was tried after the blocks, in one line and arm by arm."""
     found = next((t.fit for t in reversed(trials) if t.fit), None)
     if found is None:
-        return ["The largest context was not looked for: the job ended before its last start, or that failed."] if spec.fit else []
+        said = "No largest context was found: the job ended before its last start, that failed, or it was stopped while it looked."
+        return [said] if spec.fit else []
     said = together(found, spec.baseline.name)
     lines = [f"Largest context that loads here, tried after the blocks: {said}."] if said else []
     lines += [f"{a.arm} {a.words()}{'' if a.exact or a.withheld else '; not exact'}." for a in found.arms]

@@ -348,6 +348,7 @@ class TestGoingOn:
             (lambda out: edit(out / "inventory.json", lambda d: d.update(n_cores=99)), "n cores changed"),
             (lambda out: edit(out / "job.json", lambda d: d.update(runtime_hash="0" * 64)), "is not on this host"),
             (lambda out: (out / "job.json").write_text("{}"), "can't be read"),
+            (lambda out: (out / "attempts" / "b1-off.1" / "report.json").write_text("{"), "b1-off.1/report.json can't be read"),
             (lambda out: (out / "job.json").unlink(), "holds no run"),
         ],
     )

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from specagent import evidence
+from specagent import evidence, fitting
 from specagent.fitting import PHASE
 from speccore import records
 from speccore.fit import together
@@ -129,3 +129,18 @@ def test_told_to_stop_while_it_looks_the_attempt_is_kept_without_it(job: Callabl
     ran.tell = heard
     assert ran.run().outcome == "cancelled"
     assert [(r.outcome, (f / records.FIT).is_file()) for r, f in ran.sink.done] == [("ok", False), ("ok", False)]
+
+
+def test_what_goes_wrong_while_it_looks_takes_no_result_with_it(job: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: object) -> None:
+        raise IndexError("no such thing")
+
+    monkeypatch.setattr(fitting, "fit_arms", fails)
+    ran = job(make_spec(fit=True))
+    assert ran.run().outcome == "completed"
+    (_, folder) = ran.sink.done[-1]
+    measured = measure_attempt(evidence.read(folder), ran.offer.spec, ran.workloads)
+    assert measured.fit is not None
+    assert {a.arm: a.words() for a in measured.fit.arms} == dict.fromkeys(
+        ("off", "draft-3"), "nothing is said: the agent failed: IndexError: no such thing"
+    )
