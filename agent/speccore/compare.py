@@ -145,33 +145,9 @@ class _Job:
         total_time = throughput.overloaded(blocks, point) or stats.ratio_interval(
             [stats.total_value(b.seconds) for b in counted], confidence
         )
-        sides = [[*self.results.by_block(a.name, point.key).values()] for a in (baseline, arm)]
         quality = _quality(blocks)
         said = self.answered.at(arm, point, quality)
-        checks = integrity.checks(
-            integrity.Compared(
-                arm=arm.name,
-                mode=arm.mode,
-                point=point.key,
-                temperature=point.sampling.temperature,
-                warm=point.warm,
-                own_history=self.spec.engine.prefix_cache,
-                baseline_attempts=sides[0],
-                arm_attempts=sides[1],
-                blocks=blocks,
-                drift=found.drift,
-                quality=quality,
-                failures={f.trial: f.message for f in self._failures_at(point, arm.name, baseline.name)},
-            )
-        )
-        more = [
-            *host_checks.checks(*sides),
-            *throughput.checks(point, self.spec.points, *sides),
-            *occupancy.checks(point, *sides),
-            *pace_checks.checks(self.spec, point, *sides),
-            *said.checks,
-        ]
-        checks = sorted([*checks, *more], key=lambda check: check.kind != "hard")
+        checks = self._checks(arm, point, blocks, found.drift, quality, said)
         known = VerdictInput(
             mode=arm.mode,
             control=arm.control,
@@ -192,6 +168,43 @@ class _Job:
             **self._outage(arm, point, len(values)),
         )
         return _Draft(arm, blocks, checks, total_time, known, judge(known), found.p, said)
+
+    def _checks(
+        self,
+        arm: Arm,
+        point: Point,
+        blocks: list[BlockPairs],
+        drift: stats.Drift | Withheld,
+        quality: stats.PassDifference | Withheld,
+        said: Said,
+    ) -> list[Check]:
+        """All checks of one comparison but Holm's, hard ones first."""
+        baseline = self.spec.baseline
+        sides = [[*self.results.by_block(a.name, point.key).values()] for a in (baseline, arm)]
+        own = integrity.checks(
+            integrity.Compared(
+                arm=arm.name,
+                mode=arm.mode,
+                point=point.key,
+                temperature=point.sampling.temperature,
+                warm=point.warm,
+                own_history=self.spec.engine.prefix_cache,
+                baseline_attempts=sides[0],
+                arm_attempts=sides[1],
+                blocks=blocks,
+                drift=drift,
+                quality=quality,
+                failures={f.trial: f.message for f in self._failures_at(point, arm.name, baseline.name)},
+            )
+        )
+        more = [
+            *host_checks.checks(*sides),
+            *throughput.checks(point, self.spec.points, *sides),
+            *occupancy.checks(point, *sides),
+            *pace_checks.checks(self.spec, point, *sides),
+            *said.checks,
+        ]
+        return sorted([*own, *more], key=lambda check: check.kind != "hard")
 
     def _judged(self, draft: _Draft, shorter: Sequence[_Draft], point: Point, lengths: Mapping[str, float]) -> _Draft:
         """The verdict again, knowing what arms of the same kind with shorter limits are worth."""
