@@ -27,10 +27,10 @@ class BreakEvenRow:
 def break_even_rows(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str, str], url: NumbersUrl) -> list[BreakEvenRow]:
     """One for each arm with speculation at each point."""
     works = {p.key: ", ".join(part for part in point_title(p, titles) if part) for p in spec.points}
-    return [_row(c, works.get(c.point, c.point), url) for c in analysis.comparisons if c.mode != "off"]
+    return [_row(c, works.get(c.point, c.point), spec.margin, url) for c in analysis.comparisons if c.mode != "off"]
 
 
-def _row(c: ComparisonResult, work: str, url: NumbersUrl) -> BreakEvenRow:
+def _row(c: ComparisonResult, work: str, margin: float, url: NumbersUrl) -> BreakEvenRow:
     def cell(name: str, metric: str = "") -> Cell:
         metric = metric or name
         return metric_cell(getattr(c, name), metric, url(c.arm, c.point, metric))
@@ -45,14 +45,19 @@ def _row(c: ComparisonResult, work: str, url: NumbersUrl) -> BreakEvenRow:
         cycle=cell("cycle_ms"),
         plain=cell("plain_step_ms"),
         gain=cell("decoding_gain"),
-        sentence=_sentence(needs, has),
+        sentence=_sentence(needs, has, margin),
     )
 
 
-def _sentence(needs: object, has: object) -> str:
+def _sentence(needs: object, has: object, margin: float) -> str:
+    """What the two come to. Neither has an interval, so that less than the margin is called no difference."""
     if not isinstance(needs, Number) or not isinstance(has, Number):
         return ""
     told = f"needs {needs.value:.2f}, has {has.value:.2f}"
-    if has.value > needs.value:
-        return f"{told}: decoding pays"
-    return f"{told}: decoding lacks {needs.value - has.value:.2f} a pass"
+    if has.value <= 1:
+        return f"{told}: no draft was accepted, which can gain nothing"
+    if has.value > needs.value * (1 + margin):
+        return f"{told}: decoding is faster"
+    if has.value * (1 + margin) < needs.value:
+        return f"{told}: decoding lacks {needs.value - has.value:.2f} a pass"
+    return f"{told}: decoding is about as fast"

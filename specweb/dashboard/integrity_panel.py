@@ -89,4 +89,20 @@ def _places(at: list[str]) -> str:
 
 
 def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """Evidence for people: of a mapping or a list what is in it, without a program's brackets and quotes."""
+    match value:
+        case dict():
+            return "; ".join(
+                f"{key} ({_shown(held)})" if isinstance(held, dict) else f"{key} {_shown(held)}" for key, held in value.items()
+            )
+        case list() | tuple():
+            return ", ".join(map(_shown, value))
+        case True:
+            return "yes"
+        case False:
+            return "no"
+        case None:
+            return "unknown"
+        case float():
+            return f"{value:.4g}"
+    return str(value)

@@ -37,6 +37,7 @@ class WorkSpeeds:
 
     title: str
     detail: str
+    unit: str  # of several requests under way each has its own speed, and all of them together have another
     arms: list[ArmSpeeds]
 
 
@@ -56,7 +57,7 @@ def speeds_by_work(spec: ExperimentSpec, speeds: Sequence[TrialSpeed], titles: M
         fastest = max(s.tokens_per_s for s in here)
         rows = [_arm(name, list(group), fastest, last) for name, group in groupby(here, key=lambda s: s.arm)]
         title, detail = point_title(point, titles)
-        result.append(WorkSpeeds(title, detail, rows))
+        result.append(WorkSpeeds(title, detail, "tokens/s" if point.one_by_one else "tokens/s of one request", rows))
     return result
 
 

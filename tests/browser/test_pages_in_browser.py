@@ -60,6 +60,17 @@ def test_the_plot_has_every_arm_with_its_interval_and_follows_the_width(live_ser
         assert someone.complaints == []
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_can_be_done_with_an_experiment_stands_together_and_apart_from_the_text(live_server, run, width):
+    with visitor(live_server.url, width) as someone:
+        someone.go(reverse("experiment", args=[run.experiment.id]))
+        copy, again = (someone.page.locator(".head a.button", has_text=t).bounding_box() for t in ("Copy as new", "Reproduce"))
+        about = someone.page.locator("p.meta").first.bounding_box()
+        assert about["y"] >= again["y"] + again["height"] + 6
+        if width == 1280:
+            assert copy["y"] == again["y"]
+
+
 def test_the_plot_comes_after_the_first_paint(live_server, run):
     with visitor(live_server.url, 1280) as someone:
         someone.go(reverse("experiment", args=[run.experiment.id]))
@@ -74,6 +85,7 @@ def test_a_point_of_the_plot_and_a_number_lead_to_evidence(live_server, run):
         page = someone.page
         someone.go(reverse("experiment", args=[run.experiment.id]))
         page.wait_for_selector("#forest[data-drawn]")
+        page.locator("#forest").scroll_into_view_if_needed()
         box = page.locator("#forest path.point").first.bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         page.wait_for_selector("#forest .hoverlayer .hovertext")

@@ -26,3 +26,19 @@ def test_a_sentence_of_one_comparison_names_it_and_numbers_are_short():
     (line,) = integrity(analysis(fine, chance)).lines
     assert line.sentences == ["may be chance (draft-1, count/c1)"]
     assert line.evidence == [("p", "0.1297")]
+
+
+def test_evidence_is_shown_in_words_and_not_as_a_program_writes_it():
+    evidence = {
+        "trials": {"b1-off": 49.04321, "b2-off": 3},
+        "floors": {"c1/ctx0": {"why": "has 0", "n_blocks": 5}},
+        "at": [1, 2.5],
+        "told": True,
+    }
+    (line,) = integrity(analysis(Check(name="A/A known", kind="soft", passed=False, sentence="unknown", evidence=evidence))).lines
+    assert line.evidence == [
+        ("trials", "b1-off 49.04; b2-off 3"),
+        ("floors", "c1/ctx0 (why has 0; n_blocks 5)"),
+        ("at", "1, 2.5"),
+        ("told", "yes"),
+    ]

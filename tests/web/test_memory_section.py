@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from speccore.fit import ArmFit, Fit, FitTry
 from speccore.inventory import HostInventory
-from speccore.measurement import JobAnalysis, Withheld
+from speccore.measurement import JobAnalysis, Number, Withheld
 
 from specweb.dashboard.break_even import break_even_rows
 from specweb.dashboard.memory_section import MemorySection, memory_section
@@ -138,7 +138,7 @@ def test_the_page_has_both(run: sample.Run) -> None:
     page = client.get(f"/experiments/{run.experiment.pk}/").content.decode()
     assert '<h2 id="memory">' in page
     assert "with every arm should fit into 24 GiB of memory." in page
-    assert re.search(r"needs \d+\.\d\d, has \d+\.\d\d: decoding (pays|lacks)", page)
+    assert re.search(r"needs \d+\.\d\d, has \d+\.\d\d: decoding (is|lacks)", page)
 
 
 def test_each_arm_tells_what_it_needs_and_what_it_has(run: sample.Run) -> None:
@@ -150,8 +150,33 @@ def test_each_arm_tells_what_it_needs_and_what_it_has(run: sample.Run) -> None:
     for row, c in zip(rows, analysis.comparisons, strict=True):
         needs, has = float(row.needs.text), float(row.has.text)
         assert row.sentence.startswith(f"needs {row.needs.text}, has {row.has.text}")
-        assert ("pays" in row.sentence) is (has > needs), c.arm
+        assert row.sentence.endswith("decoding is faster") is (has > needs * 1.03), c.arm
         assert row.needs.href == "#break_even_tokens_per_pass"
+
+
+@pytest.mark.parametrize(
+    ("needs", "has", "words"),
+    [
+        (0.93, 1.0, "needs 0.93, has 1.00: no draft was accepted, which can gain nothing"),
+        (0.98, 1.0099, "needs 0.98, has 1.01: decoding is faster"),
+        (1.01, 1.03, "needs 1.01, has 1.03: decoding is about as fast"),
+        (1.03, 1.01, "needs 1.03, has 1.01: decoding is about as fast"),
+        (2.44, 1.7, "needs 2.44, has 1.70: decoding lacks 0.74 a pass"),
+    ],
+)
+def test_a_middle_without_an_interval_says_no_more_than_it_knows(run: sample.Run, needs: float, has: float, words: str) -> None:
+    analysis = page_queries.newest_analysis(Job.objects.get(pk=run.job.pk))
+    assert analysis is not None
+    c = analysis.comparisons[0]
+    number = c.tokens_per_target_pass
+    assert isinstance(number, Number)
+    both = {
+        "break_even_tokens_per_pass": number.model_copy(update={"value": needs}),
+        "tokens_per_target_pass": number.model_copy(update={"value": has}),
+    }
+    one = analysis.model_copy(update={"comparisons": [c.model_copy(update=both)]})
+    (row,) = break_even_rows(run.experiment.parsed_spec, one, {}, lambda *_: "")
+    assert row.sentence == words
 
 
 def test_a_break_even_that_is_not_known_says_why(run: sample.Run) -> None:

@@ -104,6 +104,15 @@ def test_speeds_stand_by_work_and_arm_on_an_axis_from_zero():
     assert draft.dots[0].x == pytest.approx(3 * off.dots[0].x, abs=0.02)
     assert [d.newest for d in (*off.dots, *draft.dots)] == [False, False, True]
     assert "trial 2: 150.0 tokens/s" in draft.dots[0].title
+    assert work.unit == "tokens/s"
+
+
+def test_the_speed_of_several_requests_at_once_is_called_that_of_one():
+    spec = sample.spec(
+        engine={"context": 2048, "slots": 4}, points=[{"workload": "count", "concurrency": 4}, {"workload": "count", "rate_per_s": 2}]
+    )
+    speeds = [TrialSpeed(1, "off", "off", p.key, 50.0) for p in spec.points]
+    assert [w.unit for w in speeds_by_work(spec, speeds, {})] == ["tokens/s of one request"] * 2
 
 
 @pytest.mark.parametrize(
