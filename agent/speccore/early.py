@@ -101,7 +101,7 @@ def look(basis: Basis, attempts: Sequence[AttemptMeasurement], *, ended: bool = 
         for arm, point in _open(spec, arms, found):
             ends = last and arm.name not in left_out
             if ends or _may_be_due(results, spec, arm, point, found[arm.name].get(point.key)):
-                found[arm.name][point.key] = _seen(basis, results, arm, point, ended=ends)
+                found[arm.name][point.key] = _seen(basis, results, arm, point, found[arm.name].get(point.key), ended=ends)
         for arm in arms:
             if arm.name not in decided and all(_is_decided(found[arm.name].get(p.key)) for p in spec.points):
                 decided[arm.name] = block
@@ -171,15 +171,16 @@ def _may_be_due(results: Results, spec: ExperimentSpec, arm: Arm, point: Point, 
     return any(taken < n <= len(both) for n in schedule(spec.blocks))
 
 
-def _seen(basis: Basis, results: Results, arm: Arm, point: Point, *, ended: bool) -> Seen:
-    spec = basis.spec
+def _seen(basis: Basis, results: Results, arm: Arm, point: Point, before: Seen | None, *, ended: bool) -> Seen:
+    spec, taken = basis.spec, before.decision.n_blocks if before else 0
     baseline = spec.baseline.name
     items = sorted({p.item for t in results.trials.values() for p in t.probes if p.point == point.key})
     lengths = reference_lengths(point.key, items, results.by_block(baseline, point.key).values(), basis.workloads.get(point.workload))
     blocks = pair_blocks(results, point.key, baseline, arm.name, lengths)
     values = throughput.block_values(blocks, point)
     differences = {b.block: b.position_difference for b in blocks if b.block in values}
-    decision = decide(list(values.values()), list(differences.values()), spec.margin, basis.floor_at(point), spec.blocks, ended=ended)
+    floor = basis.floor_at(point)
+    decision = decide(list(values.values()), list(differences.values()), spec.margin, floor, spec.blocks, ended=ended, taken=taken)
     used = list(values)[: decision.n_blocks] if decision.look else list(values)
     return Seen(decision, {b: values[b] for b in used}, {b: differences[b] for b in used}, spec.blocks)
 

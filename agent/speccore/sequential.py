@@ -126,11 +126,14 @@ def decide(
     n_planned: int,
     *,
     ended: bool = False,
+    taken: int = 0,
 ) -> Decision:
     """The decision after the blocks so far, by the rules of the verdict on time: keep, slower, not worth it.
 
     ``values`` are block values in order, those of void blocks left out; looks are counted in values. Between two looks the
     earlier one stands. ``ended``: no block will follow, so that what is there is the last look, before its time.
+    ``taken``: values at which looks were taken and have not decided; they are not taken again, since values move a little when
+    later blocks change the length that answers are compared at.
     Raises ValueError for a plan of less than 3 blocks, or more values than planned.
     """
     if len(values) > n_planned:
@@ -142,7 +145,7 @@ def decide(
     if not done:
         few = Withheld(withheld=f"the first look is after {MIN_BLOCKS} blocks, {len(values)} are there", reason_code="too_few_blocks")
         return Decision(None, 0, len(blocks), few, blocks[0] if blocks else None, few.withheld)
-    number, found, word = _first_decided(done, values, position_differences, margin, noise_floor or 0.0)
+    number, found, word = _first_decided(done, taken, values, position_differences, margin, noise_floor or 0.0)
     look = done[number - 1]
     following = None if word or number == len(blocks) else blocks[number]
     return Decision(
@@ -158,13 +161,15 @@ def decide(
 
 
 def _first_decided(
-    done: Sequence[Look], values: Sequence[float], position_differences: Sequence[int], margin: float, floor: float
+    done: Sequence[Look], taken: int, values: Sequence[float], position_differences: Sequence[int], margin: float, floor: float
 ) -> tuple[int, Speedup, DecisionWord | None]:
     """The look that decided, else the last one. Blocks that came in later, of an arm on its way out, take nothing back."""
     number, found, word = 0, None, None
-    for look in done:
+    for number, look in enumerate(done, 1):
+        if look.n_blocks <= taken and number < len(done):
+            continue
         found = speedup(values[: look.n_blocks], position_differences[: look.n_blocks], margin, look.confidence)
-        number, word = number + 1, _word(found.interval, margin, floor)
+        word = _word(found.interval, margin, floor)
         if word:
             break
     assert found is not None
