@@ -25,7 +25,7 @@ from speccore.records import StreamRecord, TextRecord
 from .answers import record_of
 from .asking import MOST_AT_ONCE, Closed, End, Exchange, LoadResult, Open, Plan, Request, Target
 from .health import health_of_reads, overload, window
-from .priority import before_others, quick_turns
+from .priority import before_others
 from .receive import Receiver, Segment, Stamps, receiver
 
 __all__ = ["Closed", "Exchange", "LoadResult", "Open", "Plan", "Request", "Target", "records_of", "run_load"]
@@ -54,7 +54,7 @@ def run_load(
 
     ``timeout_s`` bounds each answer, ``stall_s`` the silence within it. Raises OSError if the host's name means nothing.
     """
-    with _no_collection(), quick_turns(), before_others():
+    with _no_collection(), before_others():
         return _Loop(target, requests, plan, timeout_s, stall_s, stop or threading.Event(), receiver).run()
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 
-#: How long another thread of this program may go on computing while the measuring one waits for the interpreter, in seconds.
-_SWITCH_S = 0.0005
 #: The lowest of the real-time priorities is before every ordinary program. Niceness would not do: it counts inside a session only.
 _FIRST = 1
 
@@ -35,14 +32,3 @@ def before_others() -> Iterator[bool]:
     finally:
         if usual is not None:
             os.sched_setscheduler(0, *usual)
-
-
-@contextlib.contextmanager
-def quick_turns() -> Iterator[None]:
-    """Threads of this program take turns at the interpreter more often than usual, so that the measuring one waits for none."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(min(usual, _SWITCH_S))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
