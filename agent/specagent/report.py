@@ -13,7 +13,7 @@ from speccore.budget import in_words
 from speccore.inventory import ModelInfo
 from speccore.measurement import Interval, JobAnalysis
 from speccore.selfrun import JOB, RUN, RunIndex
-from speccore.spec import EngineSettings, ExperimentSpec
+from speccore.spec import EngineSettings, ExperimentSpec, Point
 from speccore.task_text import task_lines
 from speccore.yamltext import spec_to_yaml
 
@@ -174,13 +174,15 @@ def _held_fixed(spec: ExperimentSpec) -> str:
     }
     shown |= {name: value for name, value in given.items() if name not in shown and value != getattr(defaults, name)}
     shown |= dict(spec.engine.extra)
-    points = [
-        f"  - {p.workload}: temperature {p.sampling.temperature:g}, up to {p.max_tokens} tokens, {p.n_requests} requests in each start"
-        + "".join(f", {words}" for words in p.manner)
-        for p in spec.points
-    ]
     held = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
-    return "\n".join([f"- held fixed: {_text(held)}", *(_text(p) for p in points)])
+    return "\n".join([f"- held fixed: {_text(held)}", *(_text(f"  - {point_words(p)}") for p in spec.points)])
+
+
+def point_words(p: Point) -> str:
+    """What is asked at a point, and how its requests come and go."""
+    filled = [f"{p.occupied_context:,} tokens of context occupied"] if p.occupied_context else []
+    n = f"{p.n_requests} request{'' if p.n_requests == 1 else 's'} in each start"
+    return ", ".join([f"{p.workload}: temperature {p.sampling.temperature:g}", f"up to {p.max_tokens} tokens", n, *filled, *p.manner])
 
 
 def _commands(told: Told) -> str:

@@ -50,6 +50,7 @@ def cautions(spec: ExperimentSpec, workloads: Mapping[str, Workload], places: It
         *_of_paces(spec, workloads),
         *_of_arms(spec),
         *_of_engine(spec),
+        *_of_requirements(spec),
         *_of_tasks(spec, workloads),
         *(caution(field, words) for field, words in occupancy.cautions(spec)),
     ]
@@ -159,6 +160,15 @@ def _of_engine(spec: ExperimentSpec) -> Iterator[SpecProblem]:
             "prompts that begin alike are then not read again: a probe that hits the cache is no cold one, and its trial is called invalid"
         )
         yield caution("engine.prefix_cache", words)
+
+
+def _of_requirements(spec: ExperimentSpec) -> Iterator[SpecProblem]:
+    """Of what even the baseline could not hold with these settings."""
+    asked, engine = spec.requirements, spec.engine
+    for name, needed, given in (("context", asked.context, engine.context), ("slots", asked.slots, engine.slots)):
+        if needed is not None and needed > given:
+            words = f"engine.{name} is {given:,}, so that no arm can offer the {needed:,} that are asked for, and none can be kept"
+            yield caution(f"requirements.{name}", words)
 
 
 def _of_place(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:

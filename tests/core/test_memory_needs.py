@@ -97,3 +97,15 @@ def test_it_needs_a_last_start_that_is_known_beforehand() -> None:
     with pytest.raises(SpecError, match="fit beside sequential is not offered") as refused:
         planned(spec_of(fit=True, sequential=True, blocks=5))
     assert refused.value.details["field"] == "fit"
+
+
+def test_what_even_the_baseline_could_not_hold_is_told_before_it_runs() -> None:
+    def told(**requirements: int) -> dict[str, str]:
+        spec = spec_of(engine={"context": 1024, "slots": 2}, requirements=requirements)
+        return {c.field: c.message for c in cautions(spec, {"count": workload()}, []) if c.field.startswith("requirements")}
+
+    assert told(context=4096, slots=8) == {
+        "requirements.context": "engine.context is 1,024, so that no arm can offer the 4,096 that are asked for, and none can be kept",
+        "requirements.slots": "engine.slots is 2, so that no arm can offer the 8 that are asked for, and none can be kept",
+    }
+    assert told(context=1024, slots=2) == {}
