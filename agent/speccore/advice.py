@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .integrity import TASK_CHECKS
-from .measurement import GREEDY_ANSWERS, ComparisonResult, Interval, value_of
+from .measurement import ComparisonResult, Interval, value_of
 from .metrics import METRICS
+from .quality_results import GREEDY_ANSWERS, TASK_CHECKS
 from .spec import Point
 from .verdict import ratio
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import quality_checks, sampling_plan, stats
-from .measurement import DEFINED_LATER, AgreementResult, Check, QualityMeasure, SamplingResult, Withheld
+from .measurement import DEFINED_LATER, Check, Withheld
 from .quality import Greedy, TrialAnswers, greedy_measure, task_measure
+from .quality_results import AgreementResult, QualityMeasure, SamplingResult
 from .spec import Arm, ExperimentSpec, Point
 
 

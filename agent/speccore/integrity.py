@@ -15,6 +15,7 @@ from .formats import percent
 from .keys import pair_key
 from .measurement import AttemptMeasurement, Check, Interval, Number, ProbeMeasurement, Withheld, value_of
 from .pairs import BlockPairs, late_events, used_probes
+from .quality_results import TASK_CHECKS
 from .spec import is_model_drafter
 from .stats import Drift, PassDifference
 from .verdict import QUALITY_TOLERANCE
@@ -26,7 +27,6 @@ ALIVE = 0.05  # share of first positions accepted
 ALIVE_HARD_TEMPERATURE = 0.2
 FEW_PROMPTS = 8
 HOLM_P = 0.05
-TASK_CHECKS = "task checks"
 #: Parts of the comparison key without which equal keys show nothing.
 ESSENTIAL_FIELDS = ("boot_id", "runtime_hash", "target_hash", "command")
 #: Parts of it that a restart of the machine changes.
@@ -62,6 +62,7 @@ class Compared:
     drift: Drift | Withheld
     quality: PassDifference | Withheld
     failures: Mapping[str, str]
+    n_not_run: int = 0  # trials of the plan that were never begun, though no look had left them out
     warm: bool = False  # each prompt was asked before on purpose
     own_history: bool = False  # the prefix cache is on: later turns of a task find their own history there
 
@@ -82,7 +83,7 @@ def checks(c: Compared) -> list[Check]:
         order_balance([b.position_difference for b in c.blocks if b.matched]),
         few_prompts(len({m.item for b in c.blocks for m in b.matched})),
         task_checks(c.quality),
-        failed_trials(c.failures),
+        failed_trials(c.failures, c.n_not_run),
         evidence_whole({a.trial: a.problems for a in attempts}),
     ]
     return sorted(found, key=lambda check: check.kind != "hard")
@@ -345,8 +346,11 @@ def task_checks(quality: PassDifference | Withheld) -> Check:
     return not_checked(TASK_CHECKS, f"quality not shown: {shares}, n = {quality.n}, needs about {quality.needed} prompts", **evidence)
 
 
-def failed_trials(failures: Mapping[str, str]) -> Check:
+def failed_trials(failures: Mapping[str, str], n_not_run: int = 0) -> Check:
     name = "failed trials"
+    if not failures and n_not_run:
+        trials = "1 trial of the plan was" if n_not_run == 1 else f"{n_not_run} trials of the plan were"
+        return passed(name, f"no trial of the two arms failed; {trials} not run", n_not_run=n_not_run)
     if not failures:
         return passed(name, "every trial of the two arms has an attempt that counts, at the first try")
     trial, why = next(iter(failures.items()))

@@ -18,8 +18,9 @@ from . import stats
 from .agreement import Agreement, Output, agreement, arm_pairs, asked_of, own_pairs, read_output
 from .formats import percent
 from .inventory import Peer
-from .measurement import GREEDY_ANSWERS, TASK_CHECKS, AgreementResult, QualityMeasure, Withheld
+from .measurement import Withheld
 from .protocol import TrialPlan
+from .quality_results import GREEDY_ANSWERS, TASK_CHECKS, AgreementResult, QualityMeasure
 from .records import CONTINUATIONS, RECORDS, SECOND_LOOK, TEXTS, Continuation, SecondLook, StreamRecord, TextRecord
 from .spec import BASELINE_MODE, ExperimentSpec, Point
 from .verdict import QUALITY_TOLERANCE

@@ -6,8 +6,9 @@ from typing import Any
 
 from .agreement import NEAR_TIE_NAT
 from .integrity import failed, not_checked, passed
-from .measurement import GREEDY_ANSWERS, SAMPLING_RULE, Check, SamplingResult, Withheld
+from .measurement import Check, Withheld
 from .quality import Compared
+from .quality_results import GREEDY_ANSWERS, SAMPLING_RULE, SamplingResult
 
 #: Share of prompts that the baseline may answer wrongly when it is asked again.
 MOST_WRONG = 0.02

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from .canonical import sha256_of
 from .dealing import rng
-from .measurement import SAMPLING_RULE, QualityMeasure, SamplingJudged, SamplingPosition, SamplingResult, Withheld
+from .measurement import Withheld
 from .protocol import JobPlan, TrialPlan
 from .quality import TrialAnswers
+from .quality_results import SAMPLING_RULE, QualityMeasure, SamplingJudged, SamplingPosition, SamplingResult
 from .sampling_rule import MIN_CONTINUATIONS, Answer, Judged, sampling_rule
 from .spec import ExperimentSpec, SamplingTest
 from .workload import Item, Workload

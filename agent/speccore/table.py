@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .measurement import AgreementResult, ComparisonResult, Interval, JobAnalysis, Maybe, SamplingResult, value_of
+from .measurement import ComparisonResult, Interval, JobAnalysis, Maybe, value_of
+from .quality_results import AgreementResult, SamplingResult
 from .task_text import task_lines
 
 HEAD = ("work", "arm", "speed-up", "95 % interval", "blocks", "accepted", "tokens/pass", "memory", "verdict")

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .formats import percent
-from .measurement import GREEDY_ANSWERS, Check, Interval, QualityMeasure, Verdict, VerdictWord, Withheld
+from .measurement import Check, Interval, Verdict, VerdictWord, Withheld
 from .next_steps import next_step
 from .openloop import OVERLOADED
+from .quality_results import GREEDY_ANSWERS, QualityMeasure
 from .spec import is_model_drafter
 from .stats import MIN_BLOCKS, PassDifference, blocks_needed, too_few_blocks
 

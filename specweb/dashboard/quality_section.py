@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from speccore.measurement import (
+from speccore.measurement import ComparisonResult, JobAnalysis, Withheld
+from speccore.quality_results import (
     GREEDY_ANSWERS,
     SAMPLING_RULE,
     TASK_CHECKS,
     AgreementResult,
-    ComparisonResult,
-    JobAnalysis,
     QualityMeasure,
     SamplingJudged,
     SamplingResult,
-    Withheld,
 )
 from speccore.records import CONTINUATIONS, SECOND_LOOK
 from speccore.spec import ExperimentSpec

@@ -8,7 +8,8 @@ from pathlib import Path
 from specagent import local
 from specagent.evidence import read
 from speccore import measure, records
-from speccore.measurement import AgreementResult, Number, SamplingResult
+from speccore.measurement import Number
+from speccore.quality_results import AgreementResult, SamplingResult
 from speccore.records import Continuation, SecondLook, TextRecord
 
 

@@ -9,9 +9,10 @@ import pytest
 from speccore.answers_of_job import AnswersOfJob
 from speccore.cautions import cautions
 from speccore.compare import JobFacts, analyse_job
-from speccore.measurement import AgreementResult, ComparisonResult, JobAnalysis, Withheld
+from speccore.measurement import ComparisonResult, JobAnalysis, Withheld
 from speccore.protocol import TrialPlan
 from speccore.quality import TrialAnswers, read_answers
+from speccore.quality_results import AgreementResult
 from speccore.records import Continuation, SecondLook, StreamEvent, StreamRecord, TextRecord
 from speccore.spec import ExperimentSpec
 
@@ -156,8 +157,6 @@ class TestBaselineAgreesWithItself:
 
     def test_one_wrong_prompt_in_a_hundred_is_borne(self) -> None:
         spec = spec_of(points=[{"workload": "count", "probes": 20}], blocks=5)
-        from tests.core.made import workload
-
         plan = planned(spec, count=workload(n=100))
         first = plan.trials[0].probes[0].item
         read = [read_answers(files(spec, t, same, parted("off", first), {}), spec, t) for t in plan.trials]
@@ -194,8 +193,6 @@ class TestQuality:
         points = [{"workload": "count", "probes": 30}]
         few, many = spec_of(points=points, blocks=3), spec_of(points=points, blocks=5)
         for spec, n, state in ((few, 60, "not shown"), (many, 100, "held")):
-            from tests.core.made import workload
-
             plan = planned(spec, count=workload(n=n))
             read = [read_answers(files(spec, t, same, same, {}), spec, t) for t in plan.trials]
             said = AnswersOfJob(spec, read).at(spec.arm("draft-4"), spec.points[0], Withheld(withheld="no prompt has a check"))

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from speccore import untimed
 from speccore.errors import SpecError
-from speccore.measurement import SamplingResult, Withheld
+from speccore.measurement import Withheld
 from speccore.plan import plan_job
 from speccore.quality import TrialAnswers
+from speccore.quality_results import SamplingResult
 from speccore.records import Continuation
 from speccore.sampling_plan import draws, judged, measure, prompt, sizes
 from speccore.spec import ExperimentSpec

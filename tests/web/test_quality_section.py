@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.test import Client
-from speccore.measurement import AgreementResult, JobAnalysis, SamplingResult
+from speccore.measurement import JobAnalysis
+from speccore.quality_results import AgreementResult, SamplingResult
 
 from specweb.experiments.models import Visibility
 from specweb.experiments.services.checking import check
