@@ -195,6 +195,7 @@ class _Job:
                 drift=drift,
                 quality=quality,
                 failures={f.trial: f.message for f in self._failures_at(point, arm.name, baseline.name)},
+                n_not_run=len(self.results.not_run(point.key, arm.name, baseline.name) - {f.trial for f in self.failures}),
             )
         )
         more = [

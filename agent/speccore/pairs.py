@@ -93,6 +93,11 @@ class Results:
         before = {t.position for t in block if t.id in self.run_again and t.position < trial.position}
         return max(t.position for t in block) + 1 + len(before)
 
+    def not_run(self, point: str, *arms: str) -> set[str]:
+        """Trials of the arms at the point without an attempt that counts, those aside that a look left out."""
+        asked = (t for t in self.trials.values() if t.arm in arms and point in t.points)
+        return {t.id for t in asked if t.id not in self.attempts and not self._left_out(t)}
+
     def _left_out(self, trial: TrialPlan) -> bool:
         return trial.block > self.last.get(trial.arm, trial.block) and trial.id not in self.attempts
 

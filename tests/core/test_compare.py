@@ -260,6 +260,16 @@ def test_one_failed_block_of_three_leaves_too_few_and_blames_nobody() -> None:
     assert (c.verdict.word, c.verdict.sentence) == ("inconclusive", "needs 3 blocks, has 2")
 
 
+def test_a_job_that_was_ended_before_its_last_block_does_not_say_that_every_trial_ran() -> None:
+    spec = spec_of(draft(4), points=TEN)
+    for without, said in (
+        (["b4-off", "b5-off", "b5-draft-4"], "no trial of the two arms failed; 3 trials of the plan were not run"),
+        ([], "every trial of the two arms has an attempt that counts, at the first try"),
+    ):
+        c = only(analysed(spec, {"off": 1.0, "draft-4": 2.0}, without=without))
+        assert next(k.sentence for k in c.checks if k.name == "failed trials") == said
+
+
 def test_an_arm_that_never_ran_is_invalid_with_the_engines_reason() -> None:
     spec = spec_of(draft(4), draft(8), points=TEN)
     gone = [f"b{b}-draft-8" for b in range(1, 6)]

@@ -229,6 +229,8 @@ def test_task_checks_are_lost_held_or_not_shown() -> None:
 
 def test_failed_trials_and_broken_evidence_are_told() -> None:
     assert of(integrity.failed_trials({})) == ("soft", "passed")
+    ended = integrity.failed_trials({}, 3)
+    assert (of(ended), ended.sentence) == (("soft", "passed"), "no trial of the two arms failed; 3 trials of the plan were not run")
     assert integrity.failed_trials({"b1-arm": "died"}).sentence == "1 trial failed at least once, first b1-arm: died"
     assert of(integrity.evidence_whole({"b1-off": []})) == ("soft", "passed")
     broken = integrity.evidence_whole({"b1-off": [], "b2-off": ["samples.jsonl is missing"]})
