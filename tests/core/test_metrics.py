@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from speccore.compare import JobFacts, analyse_job
 from speccore.measurement import ComparisonResult, Counters, ProbeMeasurement
-from speccore.metrics import METRICS, Metric, markdown_table
+from speccore.metric import Metric
+from speccore.metrics import METRICS, markdown_table
 
 from tests.core.made import attempts, planned, spec_of
 

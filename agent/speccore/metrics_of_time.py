@@ -1,0 +1,220 @@
+"""Metrics of speed: comparisons, times, tasks, chunks."""
+
+from __future__ import annotations
+
+from .metric import Metric
+
+OF_TIME = (
+    Metric(
+        "speedup",
+        1,
+        "speed-up",
+        "×",
+        "Mean over blocks of the block value, as a ratio: how many times as fast as the baseline the arm does the same work. The block "
+        "value is the mean over matched prompts of ln(baseline ÷ arm) in equal-work seconds; with several requests at once it is "
+        "ln(arm ÷ baseline) in tokens per second of all of them. The 95 % interval is a t interval over blocks.",
+        "{:.2f}",
+        "equal_work_s of matched probes, or loaded_tokens_per_s",
+    ),
+    Metric(
+        "total_time",
+        1,
+        "total-time ratio",
+        "×",
+        "Sum of the baseline's equal-work seconds ÷ sum of the arm's, by block, then as the speed-up: long prompts weigh more.",
+        "{:.2f}",
+        "equal_work_s of matched probes",
+    ),
+    Metric(
+        "equal_work_s",
+        1,
+        "task time",
+        "s",
+        "ttft_any_s + (L − n_first) ÷ decode_tokens_per_s: the time for an answer of L tokens. L is one number for a prompt in all arms: "
+        "its reference length, else the median length of the baseline's answers. Where the answer has L tokens it equals the observed time.",
+        "{:.2f}",
+        "the stream's arrivals and token ids",
+    ),
+    Metric(
+        "e2e_s",
+        1,
+        "observed time",
+        "s",
+        "From the last byte of the request (the connection was open) to the last event that bears tokens.",
+        "{:.2f}",
+        "the stream's arrivals",
+    ),
+    Metric(
+        "ttft_any_s",
+        1,
+        "time to first token",
+        "s",
+        "From the last byte of the request to the first event that bears tokens, thinking included.",
+        "{:.3f}",
+        "the stream's arrivals",
+    ),
+    Metric(
+        "ttft_content_s",
+        1,
+        "time to first content",
+        "s",
+        "From the last byte of the request to the first event that bears content; differs from the time to first token if a model thinks.",
+        "{:.3f}",
+        "the stream's arrivals",
+    ),
+    Metric(
+        "decode_tokens_per_s",
+        1,
+        "decoding speed",
+        "tokens/s",
+        "Tokens after the first chunk ÷ time after it. A chunk is what arrived within 1 ms of its first event.",
+        "{:.1f}",
+        "the stream's arrivals and token ids",
+    ),
+    Metric(
+        "loaded_tokens_per_s",
+        1,
+        "speed of all requests",
+        "tokens/s",
+        "With several requests at once: tokens that came in the window ÷ its seconds, of all requests together; mean over blocks. The window "
+        "begins when all are decoding for the first time and ends when the last waiting request is sent.",
+        "{:.1f}",
+        "the streams' arrivals and token ids",
+    ),
+    Metric(
+        "observed_concurrency",
+        1,
+        "requests in flight",
+        "requests",
+        "Mean number of requests sent and not yet answered in the window; mean over blocks. Below 95 % of what was asked for, the client or the "
+        "server didn't keep up, and the comparison is invalid.",
+        "{:.2f}",
+        "the streams' arrivals",
+    ),
+    Metric(
+        "task_prefill_s",
+        1,
+        "reading, of a task",
+        "s",
+        "Of a task of several turns: the sum of its turns' times to the first token; mean over matched tasks. With the three below it makes "
+        "the task time.",
+        "{:.2f}",
+        "the streams' arrivals",
+    ),
+    Metric(
+        "task_decode_s",
+        1,
+        "decoding, of a task",
+        "s",
+        "Of a task of several turns: the sum over its turns of (L − n_first) ÷ decode_tokens_per_s; mean over matched tasks. L is each "
+        "turn's own, one number in all arms.",
+        "{:.2f}",
+        "the streams' arrivals and token ids",
+    ),
+    Metric(
+        "task_tool_wait_s",
+        1,
+        "waits for tools, of a task",
+        "s",
+        "Of a task of several turns: what passed while the scripted tools ran, by the client's clock; mean over matched tasks. No drafter "
+        "shortens it.",
+        "{:.2f}",
+        "the client's clock between two turns",
+    ),
+    Metric(
+        "task_rest_s",
+        1,
+        "rest, of a task",
+        "s",
+        "Of a task of several turns: from each turn's last token to the next turn's request, without the wait for tools: the end of the "
+        "answer, the client, a new connection; mean over matched tasks.",
+        "{:.3f}",
+        "the streams' arrivals",
+    ),
+    Metric(
+        "task_decode_ratio",
+        1,
+        "decoding alone",
+        "×",
+        "Of tasks of several turns: how many times as fast as the baseline's the arm's decoding is, over blocks as the speed-up, from "
+        "task_decode_s of matched tasks. The speed-up beside it is the whole task's.",
+        "{:.2f}",
+        "task_decode_s of matched tasks",
+    ),
+    Metric(
+        "task_passed",
+        1,
+        "tasks passed",
+        "%",
+        "Of tasks of several turns: those whose checks all passed in every turn ÷ those with a check.",
+        "{:.0f}",
+        "the answers' texts",
+        scale=100,
+    ),
+    Metric(
+        "batch_ratio",
+        1,
+        "chunks per token",
+        "",
+        "Chunks ÷ tokens of the answer. Under 0.8 most tokens came in company, and percentiles of token latency are withheld.",
+        "{:.2f}",
+        "the stream's arrivals and token ids",
+    ),
+    Metric(
+        "chunk_gap_ms_p50",
+        1,
+        "chunk gap, median",
+        "ms",
+        "Median (nearest rank) of the times from one chunk's first event to the next chunk's. Gaps beside an arrival that is an upper "
+        "bound are left out. How long a reader waits for more text; a chunk holds other numbers of tokens in other arms, so it is never "
+        "compared between arms.",
+        "{:.1f}",
+        "the stream's arrivals",
+    ),
+    Metric(
+        "chunk_gap_ms_p95",
+        1,
+        "chunk gap, p95",
+        "ms",
+        "The same at the 95th percentile (nearest rank).",
+        "{:.1f}",
+        "the stream's arrivals",
+    ),
+    Metric(
+        "token_latency_ms",
+        1,
+        "time per token",
+        "ms",
+        "Time after the first chunk ÷ tokens after it: 1000 ÷ decode_tokens_per_s.",
+        "{:.2f}",
+        "the stream's arrivals and token ids",
+    ),
+    Metric(
+        "token_latency_ms_p50",
+        1,
+        "token latency, median",
+        "ms",
+        "Median (nearest rank) over tokens of their chunk's gap ÷ its tokens. Withheld below 0.8 chunks per token.",
+        "{:.2f}",
+        "the stream's arrivals and token ids",
+    ),
+    Metric(
+        "token_latency_ms_p95",
+        1,
+        "token latency, p95",
+        "ms",
+        "The same at the 95th percentile (nearest rank).",
+        "{:.2f}",
+        "the stream's arrivals and token ids",
+    ),
+    Metric(
+        "peak_tokens_per_s",
+        1,
+        "peak speed",
+        "tokens/s",
+        "The time after the first chunk in equal parts of a second or little more: most tokens in one part ÷ its seconds. Never below the "
+        "mean, which is decode_tokens_per_s. Withheld where decoding took less than a second.",
+        "{:.1f}",
+        "the stream's arrivals and token ids",
+    ),
+)
