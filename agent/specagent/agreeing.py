@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from speccore import records
 from speccore.agreement import Agreement, Output, agreement, arm_pairs, own_pairs, read_output
 from speccore.errors import SpecError
 from speccore.protocol import JobOffer
-from speccore.records import StreamRecord, TextRecord
+from speccore.records import SecondLook, StreamRecord, TextRecord
 from speccore.selfrun import JOB, WORKLOADS
 from speccore.spec import BASELINE_MODE
 from speccore.workload import Workload
@@ -40,6 +40,7 @@ class Answers:
     offer: JobOffer
     workloads: dict[str, Workload]
     by_point: dict[str, dict[str, list[Output]]] = field(default_factory=dict)  # point: arm: answers
+    looks: dict[str, list[tuple[Output, Output]]] = field(default_factory=dict)  # point: the baseline's answers, and when asked again
     prompts: dict[tuple[str, str], str] = field(default_factory=dict)  # point, item: what was asked
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -47,7 +48,7 @@ class Answers:
         """By arm; the baseline's own name has its pairs with itself, over blocks and with other arms of mode off."""
         arms, spec = self.by_point[point], self.offer.spec
         baseline = arms.get(spec.baseline.name, [])
-        found = {spec.baseline.name: own_pairs(baseline)}
+        found = {spec.baseline.name: own_pairs(baseline) + self.looks.get(point, [])}
         for arm in spec.arms:
             if arm.mode == BASELINE_MODE and arm.name != spec.baseline.name:
                 found[spec.baseline.name] += arm_pairs(baseline, arms.get(arm.name, []))
@@ -72,20 +73,34 @@ def read_answers(folder: Path) -> Answers:
             continue
         trial = trials[report.trial]
         lines = [(attempt / name).read_text(encoding="utf-8").splitlines() for name in (records.RECORDS, records.TEXTS)]
+        asked: dict[str, Output] = {}  # by probe
         for record_line, text_line in zip(*lines):
             record, text = StreamRecord.model_validate_json(record_line), TextRecord.model_validate_json(text_line)
-            if not record.warmup:
-                _add(answers, trial.arm, trial.block, record, text)
+            if not record.warmup and (output := _add(answers, trial.arm, trial.block, record, text)):
+                asked[record.probe] = output
+        _look_again(answers, asked, attempt / records.SECOND_LOOK)
+    places = [p.key for p in offer.spec.points]
+    answers.by_point = dict(sorted(answers.by_point.items(), key=lambda entry: places.index(entry[0])))
     return answers
 
 
-def _add(answers: Answers, arm: str, block: int, record: StreamRecord, text: TextRecord) -> None:
+def _look_again(answers: Answers, asked: dict[str, Output], file: Path) -> None:
+    """What the baseline said when it was asked again, beside what it had said; only its attempts have such a file."""
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else []:
+        look = SecondLook.model_validate_json(line)
+        if not look.problem and look.probe in asked:
+            first = asked[look.probe]
+            answers.looks.setdefault(look.point, []).append((first, replace(first, ids=tuple(look.ids), cut=look.cut)))
+
+
+def _add(answers: Answers, arm: str, block: int, record: StreamRecord, text: TextRecord) -> Output | None:
     output = read_output(record, text, block)
     if isinstance(output, str):
         answers.left_out[f"{record.point}: {output}"] += 1
-        return
+        return None
     answers.by_point.setdefault(record.point, {}).setdefault(arm, []).append(output)
     answers.prompts[record.point, output.item] = str(text.request.get("prompt", ""))
+    return output
 
 
 def judged(answers: Answers, gaps: Gaps) -> dict[str, dict[str, Agreement]]:

@@ -69,7 +69,7 @@ def changed(kept: Path, to: Path, trial: str, at: int) -> tuple[Path, dict[str, 
 def test_greedy_answers_agree_and_drawn_ones_are_left_out(kept: Path, tell: Callable[..., tuple[int, str, str]]) -> None:
     code, said, _ = tell(kept / "run")
     assert code == 0
-    assert f"{POINT}\n  off with itself: no prompt was answered twice without speculation\n  draft-3: 4 of 4 answers are identical" in said
+    assert f"{POINT}\n  off with itself: 4 of 4 answers are identical\n  draft-3: 4 of 4 answers are identical" in said
     assert "left out, 8 answers to free-text/c1/ctx0/t0.8: it was drawn at temperature 0.8" in said
 
 
@@ -110,6 +110,15 @@ def test_without_an_engine_the_kind_is_not_known(kept: Path, tell: Callable[...,
     code, said, _ = tell(run, "--no-engine")
     assert code == 0
     assert "1 parts, after 5 tokens: of 1 it is not known whether the target was undecided there" in said
+
+
+def test_without_a_second_look_nothing_is_said_of_the_baseline(
+    kept: Path, tell: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    shutil.copytree(kept / "run", tmp_path / "run")
+    for file in (tmp_path / "run" / "attempts").glob("*/second-look.jsonl"):
+        file.unlink()
+    assert "off with itself: no prompt was answered twice without speculation" in tell(tmp_path / "run", "--no-engine")[1]
 
 
 def test_what_is_no_run(tell: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
