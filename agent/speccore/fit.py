@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import ConfigDict
+
 from .inventory import Peer
 
 CONTEXT_STEP = 256  # llama-server rounds a slot's context up to it
@@ -11,10 +13,14 @@ CONTEXT_STEP = 256  # llama-server rounds a slot's context up to it
 MOST_STARTS = 8
 #: The first guess is the estimate; the next ones lie this share of it above or below, then twice that, …
 _FIRST_STRIDE = 1 / 16
+#: A number that is none (NaN, infinite) is no finding, and no database takes it.
+_FINITE = ConfigDict(allow_inf_nan=False)
 
 
 class FitTry(Peer):
     """One context, in tokens per slot. ``started``: the engine was; else what is known beforehand decided."""
+
+    model_config = _FINITE
 
     context: int
     loads: bool
@@ -66,6 +72,8 @@ class ArmFit(Peer):
 
 class Fit(Peer):
     """Of all arms on one host. ``reserve_bytes``: what must stay free for a context to count as loaded; None: not asked."""
+
+    model_config = _FINITE
 
     reserve_bytes: float | None = None
     place: str = "memory"

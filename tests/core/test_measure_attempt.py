@@ -367,6 +367,16 @@ def test_what_an_engine_cannot_have_it_has_not_said(said: Any) -> None:
     assert (m.slots, m.context_per_slot) == (whole.log.n_slots, whole.log.context_per_slot)
 
 
+@pytest.mark.parametrize("odd", ['{"arms": [], "reserve_bytes": NaN}', '{"arms": [{"arm": "a", "mode": "off", "top": 1e999}]}', "[]", ""])
+def test_a_search_for_a_context_that_cannot_be_read_costs_no_other_number(odd: str) -> None:
+    files = evidence(HELD, [0, 1], "draft") | {"fit.json": odd.encode()}
+    m = measured("", [], DRAFT, files)
+    assert m.fit is None
+    assert [p for p in m.problems if p.startswith("fit.json")] == m.problems
+    json.dumps(m.model_dump(mode="json"), allow_nan=False)  # what no database takes
+    assert [value_of(p.completion_tokens) for p in m.probes] == [16, 24]
+
+
 def test_sources_lead_back_to_the_evidence() -> None:
     files = evidence(HELD, [0, 1], "draft")
     m = measured("", [], DRAFT, files)
