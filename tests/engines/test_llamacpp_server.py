@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from speccore.engines import Bindings, MetricsPair, engine
+from speccore.engines.shapes import LogRequest
 from speccore.inventory import Capabilities
 from speccore.measurement import value_of
 from speccore.records import StreamRecord
@@ -66,6 +67,13 @@ class Server:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         connection.request("GET", path)
         return connection.getresponse().read().decode()
+
+    def logged(self, n: int) -> list[LogRequest]:
+        """What the log says of requests, once it says it of so many: the engine writes it after the answer."""
+        deadline = time.monotonic() + 10
+        while len(found := LLAMA.log_requests(self.log.read_text())) < n and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return found
 
     def wait_healthy(self) -> None:
         deadline = time.monotonic() + 30
@@ -144,7 +152,7 @@ def test_every_mode_starts_answers_and_counts_the_same_everywhere(
             for temperature in (0.0, 0.9):
                 point = Point.model_validate({"workload": "w", "max_tokens": 40, "sampling": {"temperature": temperature}})
                 answers.append(running.ask(prompt, point, f"{i}-{temperature}"))
-    logged = LLAMA.log_requests(running.log.read_text())
+        logged = running.logged(len(answers))
     assert len(logged) == len(answers)
     drafted = 0.0
     for (record, pair), log in zip(answers, logged, strict=True):
@@ -169,7 +177,7 @@ def test_answers_that_end_inside_a_draft_keep_all_sources_in_agreement(binary: P
         for a in range(1, 16):
             prompt = f"Count from {a} to {a + 8}:\n{a}, {a + 1}, {a + 2}, "
             answers.append(running.ask(prompt, point, str(a)))
-    logged = LLAMA.log_requests(running.log.read_text())
+        logged = running.logged(len(answers))
     dropped = []
     for (record, pair), log in zip(answers, logged, strict=True):
         counts = LLAMA.probe_counts(record, 1, off=False, metrics=pair, log=log)

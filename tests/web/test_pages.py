@@ -37,7 +37,7 @@ def people() -> sample.People:
 
 
 #: Addresses whose visibility is tested beside the form.
-OF_THE_FORM = {"experiment-new", "experiment-preview"}
+OF_THE_FORM = {"experiment-new", "experiment-preview", "presets"}
 
 
 def every_page(run: sample.Run) -> dict[str, str]:
