@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -45,10 +44,10 @@ def reference_builds() -> tuple[ReferenceBuild, ...]:
     return tuple(sorted(found, key=lambda b: b.capabilities.dialect != "spec-type"))
 
 
-def reference_commands(spec: ExperimentSpec, build: ReferenceBuild, paths: Mapping[str, str] | None = None) -> ReferenceCommands:
-    """What each arm would be started with by such a build.
+def reference_commands(spec: ExperimentSpec, build: ReferenceBuild) -> ReferenceCommands:
+    """What each arm would be started with by such a build, each model in a file of its alias with ``.gguf``.
 
-    ``paths`` tells where a model lies; unset, its alias with ``.gguf``. A flag in ``engine.extra`` is taken as allowed.
+    A flag in ``engine.extra`` is taken as allowed.
     """
     engine = engines.engine(build.engine)
     argv: dict[str, list[str]] = {}
@@ -58,7 +57,7 @@ def reference_commands(spec: ExperimentSpec, build: ReferenceBuild, paths: Mappi
             spec.engine,
             arm,
             build.capabilities,
-            _bindings(spec, arm, paths or {}),
+            _bindings(spec, arm),
             allowed_flags=list(spec.engine.extra),
             threads=spec.engine.threads or THREADS,
         )
@@ -69,8 +68,6 @@ def reference_commands(spec: ExperimentSpec, build: ReferenceBuild, paths: Mappi
     return ReferenceCommands(build, command_differences(spec, argv), argv, refusals)
 
 
-def _bindings(spec: ExperimentSpec, arm: Arm, paths: Mapping[str, str]) -> Bindings:
-    def path(model: str | None) -> str:
-        return paths.get(model, f"{model}.gguf") if model else ""
-
-    return Bindings(executable=spec.runtime.engine, target=path(spec.target.model), draft=path(arm.draft_model), port=PORT)
+def _bindings(spec: ExperimentSpec, arm: Arm) -> Bindings:
+    draft = f"{arm.draft_model}.gguf" if arm.draft_model else ""
+    return Bindings(executable=spec.runtime.engine, target=f"{spec.target.model}.gguf", draft=draft, port=PORT)

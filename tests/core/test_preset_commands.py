@@ -70,12 +70,5 @@ def test_what_a_dialect_lacks_is_told_for_its_arm() -> None:
     assert "needs --spec-type draft-mtp" in older.refusals["mtp-2"][0]
 
 
-def test_paths_of_a_host_take_the_place_of_file_names() -> None:
-    spec = spec_of(presets()["qwen3-14b-draft"])
-    argv = reference_commands(spec, reference_builds()[0], {"Qwen3-14B-Q5_K_M": "/m/a.gguf"}).argv["draft-8"]
-    assert argv[argv.index("--model") + 1] == "/m/a.gguf"
-    assert argv[argv.index("--spec-draft-model") + 1] == "Qwen3-0.6B-Q8_0.gguf"
-
-
 if __name__ == "__main__":
     PINNED.write_text("\n".join(commands_of(p) for p in presets().values()), encoding="utf-8")
