@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from speccore import pace_checks
 from speccore.errors import ErrorBody
 from speccore.measurement import AttemptMeasurement, LogFacts, Number, ProbeMeasurement, Source
 from speccore.metrics import METRICS
+from speccore.spec import ExperimentSpec
 
 from specweb.results.models import Attempt, EvidenceFile
 
@@ -61,6 +63,13 @@ MORE_HEADS = (
     ("decoding,\u00a0ms", "eval_ms"),
     ("drafting,\u00a0ms", "draft_ms"),
 )
+
+
+def works(spec: ExperimentSpec, titles: Mapping[str, str]) -> dict[str, str]:
+    """What the work of each point is called; where several have one name, with what else they fix."""
+    named = {p.key: comparison_table.point_title(p, titles) for p in spec.points}
+    shared = Counter(title for title, _ in named.values())
+    return {key: f"{title}, {detail}" if shared[title] > 1 else title for key, (title, detail) in named.items()}
 
 
 def context(attempt: Attempt, files: Sequence[EvidenceFile], tries: Sequence[Attempt], titles: Mapping[str, str]) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def attempt(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
         return missing(request)
     experiment = found.trial.job.experiment
     spec, files, is_member = experiment.parsed_spec, page_queries.evidence_of(found), page_queries.is_member(request.user, experiment)
-    context = attempt_page.context(found, files, page_queries.attempts_at(found.trial), page_queries.titles_of_points(experiment.pk))
+    works = attempt_page.works(spec, page_queries.titles_of_points(experiment.pk))
+    context = attempt_page.context(found, files, page_queries.attempts_at(found.trial), works)
     context |= trial_page.context(found, spec, files, for_team=is_member)
     context |= {
         "experiment": experiment,

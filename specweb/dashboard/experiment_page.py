@@ -43,12 +43,22 @@ def held_fixed(spec: ExperimentSpec, job: Job, alias: str, inventory: HostInvent
         Fact("stop", "EOS or " + " / ".join(sorted({f"{p.max_tokens:,}" for p in spec.points})) + " tokens"),
         Fact("seed", f"{spec.seed}; equal in all arms of a block"),
         Fact("margin", f"{100 * spec.margin:g} %"),
+        *([Fact("must hold", "; ".join(held))] if (held := required(spec)) else []),
         *([Fact("early looks", looks)] if (looks := early.schedule_in_words(spec)) else []),
     ]
     if inventory:
         system = " ".join(v for k in ("system", "release", "machine") if (v := inventory.os.get(k)))
         facts += [Fact("system", system), Fact("boot", "", inventory.boot_id), Fact("agent", inventory.agent_version)]
     return facts
+
+
+def required(spec: ExperimentSpec) -> list[str]:
+    """What an arm must still offer to be kept, where more is asked for than that quality is not shown to be lost."""
+    asked = spec.requirements
+    words = [f"{asked.context:,} tokens per slot"] if asked.context is not None else []
+    words += [f"{asked.slots} slot{'' if asked.slots == 1 else 's'}"] if asked.slots is not None else []
+    words += [f"{asked.free_memory_mib:,} MiB of memory left free"] if asked.free_memory_mib is not None else []
+    return words + (["quality shown to be held"] if asked.quality == "held" else [])
 
 
 def _warmup(spec: ExperimentSpec) -> str:

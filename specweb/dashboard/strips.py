@@ -89,7 +89,7 @@ def _strip(
         mode=shown.mode,
         sentence=_beside_ratio(shown),
         speedup=speedup_cell(shown.speedup, url(shown.arm, shown.point, "speedup")),
-        cost=_cost(spec, shown) if word in _WITH_ARM else f"at best, with {shown.arm}",
+        cost=_cost(spec, shown) if word in _WITH_ARM else f"{'at best, ' if isinstance(shown.speedup, Interval) else ''}with {shown.arm}",
         marks=_strip_marks(here, scale, shown),
         ticks=[(round(scale(t), 1), f"{t:g}×") for t in _strip_ticks(scale)],
         band=(left, round(right - left, 1)),

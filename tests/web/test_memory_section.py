@@ -13,6 +13,7 @@ from speccore.measurement import JobAnalysis, Number, Withheld
 
 from specweb.dashboard.break_even import break_even_rows
 from specweb.dashboard.memory_section import MemorySection, memory_section
+from specweb.dashboard.strips import strips
 from specweb.experiments.models import Job
 from specweb.results import page_queries
 from specweb.results.memory_queries import TrialMemory, memory_of_trials
@@ -152,6 +153,18 @@ def test_each_arm_tells_what_it_needs_and_what_it_has(run: sample.Run) -> None:
         assert row.sentence.startswith(f"needs {row.needs.text}, has {row.has.text}")
         assert row.sentence.endswith("decoding is faster") is (has > needs * 1.03), c.arm
         assert row.needs.href == "#break_even_tokens_per_pass"
+
+
+def test_an_answer_without_a_speed_is_nobodys_best(run: sample.Run) -> None:
+    analysis = page_queries.newest_analysis(Job.objects.get(pk=run.job.pk))
+    assert analysis is not None
+    unknown = Withheld(withheld="overloaded", reason_code="overloaded")
+    bare = [c.model_copy(update={"speedup": unknown}) for c in analysis.comparisons]
+    answers = [answer | {"word": "inconclusive", "arm": None} for answer in analysis.answers]
+    for known, words in ((analysis.comparisons, "at best, with draft-"), (bare, "with draft-")):
+        some = analysis.model_copy(update={"comparisons": known, "answers": answers})
+        (strip,) = strips(run.experiment.parsed_spec, some, {}, lambda *_: "")
+        assert strip.cost.startswith(words)
 
 
 @pytest.mark.parametrize(

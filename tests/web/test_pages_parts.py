@@ -13,13 +13,37 @@ from speccore.commandline import command_differences
 from speccore.measurement import VerdictWord
 from speccore.spec import MODES
 
-from specweb.dashboard import attempt_page, formats
+from specweb.dashboard import attempt_page, experiment_page, formats
 from specweb.dashboard.marks import MARKS, VERDICT_CLASSES, VERDICT_SHAPES
 from specweb.results import evidence_text
 from tests.web import sample
 
 STATIC = Path(__file__).parents[2] / "specweb" / "static" / "specweb"
 CSS = (STATIC / "site.css").read_text()
+
+
+# --- what was asked, in words ---
+
+
+def test_work_of_one_name_is_told_apart_by_what_else_it_fixes():
+    points = [{"workload": "count"}, {"workload": "count", "concurrency": 4}, {"workload": "free-text", "occupied_context": 900}]
+    spec = sample.spec(engine={"context": 2048, "slots": 4}, points=points)
+    titles = {p.key: "Counting" for p in spec.points[:2]} | {spec.points[2].key: "Free text"}
+    assert list(attempt_page.works(spec, titles).values()) == ["Counting, greedy", "Counting, greedy · 4 at once", "Free text"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({}, []),
+        (
+            {"context": 2048, "slots": 1, "free_memory_mib": 1024, "quality": "held"},
+            ["2,048 tokens per slot", "1 slot", "1,024 MiB of memory left free", "quality shown to be held"],
+        ),
+    ],
+)
+def test_what_an_arm_must_hold_stands_with_what_was_asked(asked, words):
+    assert experiment_page.required(sample.spec(requirements=asked)) == words
 
 
 # --- evidence as text ---
