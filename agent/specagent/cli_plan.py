@@ -11,6 +11,7 @@ from typing import Any
 from speccore import budget, plan
 from speccore.errors import SpecError
 from speccore.estimate import Minutes, job_minutes
+from speccore.formats import plus_minus
 from speccore.measurement import Withheld
 from speccore.proposals import Expected, PlanChoice, expected, pilot_for
 from speccore.protocol import JobPlan
@@ -102,7 +103,7 @@ def _choice(p: PlanChoice | Withheld) -> str:
     if isinstance(p, Withheld):
         return p.withheld
     probes = "" if p.probes is None else f" of {p.probes} probe{'' if p.probes == 1 else 's'}"
-    return f"{f'{p.blocks} blocks{probes}':24}  {_span_words(p.low_minutes, p.high_minutes):25}  ±{p.percent:.2g} %"
+    return f"{f'{p.blocks} blocks{probes}':24}  {_span_words(p.low_minutes, p.high_minutes):25}  {plus_minus(p.percent)}"
 
 
 def _span_words(low: float, high: float) -> str:

@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import gammaln
 
+from .formats import plus_minus
 from .measurement import Withheld
 from .stats import MIN_BLOCKS, t_quantile
 
@@ -127,7 +128,7 @@ def quickest(pilot: Sequence[Components], costs: Costs, half_width: float, *, mo
     enough = [p for p in _plans(pilot, costs, most_probes) if p.half_width <= half_width]
     if not enough:
         best = min(_plans(pilot, costs, most_probes), key=lambda p: p.half_width)
-        words = f"±{100 * math.expm1(half_width):.2g} % is out of reach: {best.blocks} blocks of {best.probes} probes give ±{best.percent:.2g} %"
+        words = f"±{100 * math.expm1(half_width):.2g} % is out of reach: {best.blocks} blocks of {best.probes} probes give {plus_minus(best.percent)}"
         return Withheld(withheld=words, reason_code="too_narrow")
     return min(enough, key=lambda p: (p.seconds, p.half_width))
 

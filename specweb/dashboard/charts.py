@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from speccore.formats import reason
 from speccore.measurement import ComparisonResult, Interval, JobAnalysis, Number, Withheld
 from speccore.spec import ExperimentSpec
 
@@ -83,7 +84,7 @@ def _row(c: ComparisonResult, url: NumbersUrl) -> dict[str, Any]:
         "href": url(c.arm, c.point, "speedup"),
     }
     if isinstance(c.speedup, Withheld):
-        return row | {"withheld": c.verdict.reason or formats.shortened(c.speedup.withheld)}
+        return row | {"withheld": reason(c.verdict.reason) or formats.shortened(c.speedup.withheld)}
     return row | _interval(c.speedup)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from speccore.formats import reason
 from speccore.measurement import ComparisonResult, Interval, JobAnalysis, Maybe, Withheld
 from speccore.metrics import METRICS
 from speccore.spec import ExperimentSpec, Point
@@ -130,7 +131,7 @@ def _row(c: ComparisonResult, url: NumbersUrl) -> Row:
         cells=[metric_cell(v, col.metric, url(c.arm, c.point, col.metric)) for v, col in zip(values, COLUMNS, strict=True)],
         n_blocks=Cell(str(n), url(c.arm, c.point, "blocks"), "blocks with a matched pair of arm and baseline"),
         verdict_word=c.verdict.word,
-        verdict_reason=c.verdict.reason,
+        verdict_reason=reason(c.verdict.reason),
         verdict_sentence=c.verdict.sentence,
         recommended=c.recommended,
         nothing=nothing,
