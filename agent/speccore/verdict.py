@@ -261,10 +261,10 @@ def more_blocks(v: VerdictInput, half_width: float) -> str:
     thresholds = (math.log(keep_threshold(v.margin, v.noise_floor)), math.log(slower_threshold(v.noise_floor)))
     to_settle = min(abs(estimate - t) for t in thresholds)
     coarse = math.log1p(v.margin) if half_width > math.log1p(v.margin) > 0 else half_width / 2
-    for target in (to_settle, coarse):
+    for target, gain in ((to_settle, "to settle it, if it stays at this"), (coarse, f"for ±{_percent(math.expm1(coarse))}")):
         needed = blocks_needed(v.block_values, target)
         if needed is not None and n < needed <= n + MOST_MORE_BLOCKS:
-            return f"needs {_count(needed - n, 'more block')} for ±{_percent(math.expm1(target))}"
+            return f"needs {_count(needed - n, 'more block')} {gain}"
     return "it is too noisy here for more blocks to settle it soon: make the host quieter"
 
 

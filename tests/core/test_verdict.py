@@ -253,6 +253,10 @@ def test_noise_limited_says_how_many_more_blocks() -> None:
     assert needed is not None
     assert f"needs {needed - 5} more blocks for ±3 %" in sentence
     assert sentence.startswith("1.03×")
+    far = (-0.25, -1.2, -0.9, -0.35)
+    assert (
+        "needs 1 more block to settle it, if it stays at this" in judge(known(speedup=stats.ratio_interval(far), block_values=far)).sentence
+    )
     wild = (0.9, -0.8, 0.7, -0.9, 0.3)
     assert "make the host quieter" in judge(known(speedup=stats.ratio_interval(wild), block_values=wild)).sentence
 
