@@ -273,7 +273,7 @@ class BusyClient:
 
 def test_a_client_that_reads_late(replay: Callable[..., Replay]) -> None:
     with BusyClient().at_work() as client:
-        run = replay(heard=client.heard, token_ms=1.0, spec={"points": [point(max_tokens=64, probes=1)]})
+        run = replay(heard=client.heard, token_ms=1.0, spec={"points": [point(max_tokens=400, probes=1)]})
     found, checks = panel(run.analysis())
     invalid_by("client lag", found, checks)
     assert "so late that their arrival is only a bound" in checks["client lag"].sentence
