@@ -133,6 +133,8 @@ class _JobRun:
                 self._pause()
                 self._room.wait()
             left = self._blocks.left()
+            if left and self._stop.is_set():  # while it waited: no engine starts any more
+                break
             if not left or not self._may_start(left[0]):
                 return _word_on(self._job, self._blocks.outcomes)
             self._try(left[0], self._pace.eta_s(len(left)))

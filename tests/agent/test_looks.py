@@ -128,6 +128,22 @@ class TestServed:
         assert len(fake_server.reports) == len(job.plan.trials)
         assert "looking" in {p.running.phase for p in fake_server.polls if p.running}
 
+    def test_cancelled_while_it_waits_for_the_word_it_starts_no_engine(
+        self, fake_server: FakeServer, loop: Callable, offer: Callable
+    ) -> None:
+        job = offer(blocks=4, points=[{"workload": "numbers", "max_tokens": 4, "probes": 1}])
+
+        def looked() -> Looked | None:
+            if any(p.running and p.running.phase == "looking" for p in fake_server.polls):
+                fake_server.cancel.append(job.job_id)
+            return None
+
+        fake_server.looked = looked
+        fake_server.offers.append(job)
+        assert loop().run() == (0, "")
+        assert sorted(r.trial for r in fake_server.reports.values()) == sorted(t.id for t in job.plan.trials if t.block <= 3)
+        assert [f.outcome for f in fake_server.finished] == ["cancelled"]
+
     def test_what_was_decided_under_an_earlier_lease_comes_with_the_offer(
         self, fake_server: FakeServer, loop: Callable, offer: Callable
     ) -> None:
