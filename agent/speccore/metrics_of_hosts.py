@@ -13,7 +13,7 @@ OF_HOSTS = (
         "memory bill",
         "MiB",
         "The arm's peak memory while probing minus the baseline's in the same block, devices and process tree together; median over blocks.",
-        "{:+,.0f}",
+        "{:+z,.0f}",
         "memory samples",
         scale=_MIB,
     ),

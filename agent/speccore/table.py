@@ -95,4 +95,4 @@ def _shown(number: Maybe, form: str) -> str:
 
 def _memory(number: Maybe) -> str:
     value = value_of(number)
-    return "–" if value is None else f"{value / 2**20:+.0f} MiB"
+    return "–" if value is None else f"{value / 2**20:+z.0f} MiB"

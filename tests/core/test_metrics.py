@@ -54,6 +54,7 @@ def test_every_number_that_is_shown_has_a_definition() -> None:
         ("memory_bill_bytes", 9.4 * 2**20, "+9"),
         ("memory_bill_bytes", 1130 * 2**20, "+1,130"),
         ("memory_bill_bytes", -(2**20), "-1"),
+        ("memory_bill_bytes", -(2**18), "+0"),
         ("noise_floor", 0.0123, "1.2"),
         ("completion_tokens", 64.0, "64"),
     ],
