@@ -119,7 +119,9 @@ def _bill(arm: Arm, analysis: JobAnalysis) -> Cell:
     bills = [b for c in analysis.comparisons if c.arm == arm.name and (b := value_of(c.memory_bill_bytes)) is not None]
     if arm.is_baseline or not bills:
         return Cell()
-    return Cell(f"{bills[0] / _MIB:+z,.0f}".replace("-", "−"), title="the arm's peak − the baseline's in the same block, median over blocks")
+    return Cell(
+        f"{bills[0] / _MIB:+z,.0f}".replace("-", "−"), title="the arm's peak − the baseline's in the same block, median over blocks"
+    )
 
 
 def _layers(trials: Sequence[TrialMemory]) -> Cell:
