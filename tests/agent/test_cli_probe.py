@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import socket
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from specagent import cli
 from speccore.measurement import Number, Withheld
 from speccore.records import StreamRecord
 from speccore.survey import Survey
@@ -224,23 +222,6 @@ def text(body: str, status: int = 200, kind: str = "text/plain") -> Script:
 
 
 Run = Callable[..., tuple[int, str, str, Survey | None]]
-
-
-@pytest.fixture
-def tell(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    """The command in this process: exit code, standard output, standard error."""
-    level = logging.getLogger().level
-
-    def main(*line: object) -> tuple[int, str, str]:
-        try:
-            code = cli.main(list(map(str, line)))
-        except SystemExit as end:  # argparse's
-            code = int(end.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    yield main
-    logging.getLogger().setLevel(level)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from specagent import cli
 from specagent.inventory import Host
 from specagent.local import BlockClock, make_offer
 from specagent.push import read_folder
@@ -29,21 +28,6 @@ from tests.agent.commands import SMALL, call, command
 from tests.runs import edit, make_run
 
 Tell = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def tell(capsys: pytest.CaptureFixture[str]) -> Tell:
-    """The command in this process: exit code, standard output, standard error."""
-
-    def main(*line: object) -> tuple[int, str, str]:
-        try:
-            code = cli.main(list(map(str, line)))
-        except SystemExit as end:
-            code = int(end.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return main
 
 
 class TestPresets:

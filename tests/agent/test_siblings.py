@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from specagent import cli, siblings
+from specagent import siblings
 from speccore.compare import JobFacts, analyse_job
 from speccore.measurement import Variation
 from speccore.protocol import ProbePlan, TrialPlan
@@ -101,18 +101,6 @@ def test_what_a_run_varied_by_and_took(tmp_path: Path) -> None:
 
 
 class TestPlan:
-    @pytest.fixture
-    def tell(self, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-        def main(*line: object) -> tuple[int, str, str]:
-            try:
-                code = cli.main(list(map(str, line)))
-            except SystemExit as end:
-                code = int(end.code or 0)
-            said = capsys.readouterr()
-            return code, said.out, said.err
-
-        return main
-
     def test_before_any_run_it_says_that_it_guesses(self, tell: Tell, experiment: Make, config_file: Path, tmp_path: Path) -> None:
         code, said, _ = tell("plan", experiment(), "--config", config_file, "--runs", tmp_path)
         first, *rows, last = said.splitlines()
