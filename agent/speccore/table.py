@@ -61,10 +61,18 @@ def quality_lines(analysis: JobAnalysis) -> list[str]:
 
 def failed_checks(analysis: JobAnalysis) -> str:
     """The integrity panel in short: what failed with its sentence, what was not checked by name."""
-    checks = [*analysis.checks, *(c for comparison in analysis.comparisons for c in comparison.checks)]
-    failed = dict.fromkeys(f"  {c.kind}: {c.name}: {c.sentence}" for c in checks if c.state == "failed")
-    unchecked = dict.fromkeys(c.name for c in checks if c.state == "not checked")
-    lines = ["integrity: " + ("these checks failed" if failed else "no check failed"), *failed]
+    checks = [("", c) for c in analysis.checks]
+    checks += [(f"{comparison.point}, {comparison.arm}", c) for comparison in analysis.comparisons for c in comparison.checks]
+    failed: dict[str, list[str]] = {}
+    for where, c in checks:
+        if c.state == "failed":
+            failed.setdefault(f"  {c.kind}: {c.name}: {c.sentence}", []).append(where)
+    unchecked = dict.fromkeys(c.name for _, c in checks if c.state == "not checked")
+    lines = ["integrity: " + ("these checks failed" if failed else "no check failed")]
+    lines += [
+        f"{line} ({places[0] if len(places) == 1 else f'{len(places)} comparisons'})" if places[0] else line
+        for line, places in failed.items()
+    ]
     if unchecked:
         lines.append(f"  not checked: {', '.join(unchecked)}")
     return "\n".join(lines)
