@@ -133,7 +133,7 @@ class TestRealEngines:
         assert "temperature: 0.0 and 0.5" in ran.stderr
 
     def test_more_requests_than_prompts_is_said(self, off: str, tmp_path: Path) -> None:
-        found, said = probe(off, tmp_path / "a.json", "--workload", "free-text", "--n", 30)
+        found, said = probe(off, tmp_path / "a.json", "--workload", "free-text@1", "--n", 30)
         assert "some came twice" in said
         assert len(found.cells[0].values["ttft_any_s"]) == 30
 
