@@ -134,7 +134,8 @@ def _workloads(args: argparse.Namespace) -> list[Workload]:
             raise SpecError(f"there is no workload {name!r}{nearest(name, known)}; known: {', '.join(sorted(known))}", remedy="")
         if known[name].is_task:
             raise SpecError(
-                f"workload {name!r} holds tasks of several turns, and a probe asks single prompts", remedy="Run it as an experiment's point."
+                f"workload {name!r} holds tasks of several turns, and a probe asks single prompts",
+                remedy="Run it as an experiment's point.",
             )
     return list({known[name].ref: known[name] for name in names}.values())
 
