@@ -102,7 +102,7 @@ def _pooled(found: Sequence[Variation]) -> Components:
 def _basis(n: int, same: int, like: int, n_earlier: int) -> str:
     scatter = f"starts that differ by {100 * GUESS_BETWEEN:g} % and prompts by {100 * GUESS_WITHIN:g} %"
     if not n_earlier or not same + like:
-        return f"a guess ({scatter}): nothing like it has been measured on this host yet"
+        return f"a guess ({scatter}): nothing valid like it has been measured on this host yet"
     sources = {
         "from earlier jobs of the same arms and work on this host": same,
         "from other arms or work of this model on this host": like,

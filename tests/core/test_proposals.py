@@ -73,7 +73,10 @@ class TestPilot:
     def test_without_any_it_is_a_stated_guess(self) -> None:
         found = pilot_for(self.spec, [])
         assert found.guessed
-        assert found.basis == "a guess (starts that differ by 2 % and prompts by 8 %): nothing like it has been measured on this host yet"
+        assert (
+            found.basis
+            == "a guess (starts that differ by 2 % and prompts by 8 %): nothing valid like it has been measured on this host yet"
+        )
 
     def test_the_same_question_comes_before_any_other(self) -> None:
         noisy = Variation(between=1.0, within=1.0, n_blocks=5, n_pairs=20)
