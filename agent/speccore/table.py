@@ -31,7 +31,14 @@ def comparison_table(analysis: JobAnalysis) -> str:
 
 def analysis_text(analysis: JobAnalysis) -> str:
     """All of it, with a blank line between the parts."""
-    parts = (comparison_table(analysis), answer_lines(analysis), task_lines(analysis), fit_lines(analysis), failed_checks(analysis))
+    parts = (
+        comparison_table(analysis),
+        answer_lines(analysis),
+        task_lines(analysis),
+        fit_lines(analysis),
+        _quality(analysis),
+        failed_checks(analysis),
+    )
     return "\n\n".join(part for part in parts if part)
 
 
@@ -57,6 +64,11 @@ def quality_lines(analysis: JobAnalysis) -> list[str]:
     elif analysis.sampling is not None:
         lines.append(analysis.sampling.withheld)
     return lines
+
+
+def _quality(analysis: JobAnalysis) -> str:
+    lines = quality_lines(analysis)
+    return "\n".join([*(["quality (not checked is not held; 2 points may be lost):"] if lines else []), *(f"  {line}" for line in lines)])
 
 
 def failed_checks(analysis: JobAnalysis) -> str:
