@@ -57,6 +57,8 @@ def left_out(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str, s
 
 def _pass_point(c: ComparisonResult, url: NumbersUrl) -> dict[str, Any] | None:
     per_pass, needed = c.tokens_per_target_pass, c.break_even_tokens_per_pass
+    if c.mode == "off":  # a control: its mark would be noise
+        return None
     if isinstance(c.speedup, Withheld) or isinstance(per_pass, Withheld) or per_pass.value <= 0:
         return None
     row = {

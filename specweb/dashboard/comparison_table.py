@@ -41,6 +41,9 @@ class Column:
     baseline: str = ""  # the baseline's attribute, where it has one
 
 
+#: Of arms with speculation: that of a control would be its noise.
+BREAK_EVEN = "break_even_tokens_per_pass"
+
 COLUMNS = (
     Column("task,\u00a0s", "equal_work_s", "arm_equal_work_s", "baseline_equal_work_s"),
     Column("decoding tokens/s", "decode_tokens_per_s", "arm_tokens_per_s", "baseline_tokens_per_s"),
@@ -48,7 +51,7 @@ COLUMNS = (
     Column("drafted per\u00a0cycle", "drafted_per_cycle", "drafted_per_cycle"),
     Column("length", "mean_acceptance_length", "mean_acceptance_length"),
     Column("per pass", "tokens_per_target_pass", "tokens_per_target_pass"),
-    Column("break-even", "break_even_tokens_per_pass", "break_even_tokens_per_pass"),
+    Column("break-even", BREAK_EVEN, BREAK_EVEN),
     Column("memory, MiB", "memory_bill_bytes", "memory_bill_bytes"),
 )
 
@@ -128,7 +131,10 @@ def _row(c: ComparisonResult, url: NumbersUrl) -> Row:
         arm=c.arm,
         mode=c.mode,
         speedup=speedup_cell(c.speedup, url(c.arm, c.point, "speedup")),
-        cells=[metric_cell(v, col.metric, url(c.arm, c.point, col.metric)) for v, col in zip(values, COLUMNS, strict=True)],
+        cells=[
+            Cell() if c.mode == "off" and col.metric == BREAK_EVEN else metric_cell(v, col.metric, url(c.arm, c.point, col.metric))
+            for v, col in zip(values, COLUMNS, strict=True)
+        ],
         n_blocks=Cell(str(n), url(c.arm, c.point, "blocks"), "blocks with a matched pair of arm and baseline"),
         verdict_word=c.verdict.word,
         verdict_reason=reason(c.verdict.reason),
