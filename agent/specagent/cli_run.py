@@ -163,7 +163,9 @@ def _tell_plan(spec: ExperimentSpec, host: Host, workloads: dict[str, Workload],
     planned = plan.plan_job(spec, workloads)
     per_block = len(planned.trials) // spec.blocks
     say: Callable[[str], None] = (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr))
-    say(f"plan: {spec.blocks} blocks of {per_block} starts, in {budget.in_words(budget_s)} at most")
+    say(
+        f"plan: {spec.blocks} block{'' if spec.blocks == 1 else 's'} of {per_block} start{'' if per_block == 1 else 's'}, in {budget.in_words(budget_s)} at most"
+    )
     guess = _guess(spec, host, planned)
     if guess is None:
         say("how long a block takes is known after the first")

@@ -39,15 +39,23 @@ def next_block(budget_s: float, elapsed_s: float, block_seconds: Sequence[float]
     left_s = budget_s - elapsed_s
     reachable = min(n_planned, n_done + blocks_that_fit(max(left_s, 0.0), longest))
     if reachable < min(MIN_BLOCKS, n_planned):
-        needed = elapsed_s + (MIN_BLOCKS - n_done) * longest
+        needed = elapsed_s + (min(MIN_BLOCKS, n_planned) - n_done) * longest
         why = (
-            f"a block takes {in_words(longest)}, so that {reachable} of the {MIN_BLOCKS} blocks that an interval needs fit into "
+            f"a block takes {in_words(longest)}, so that {_that_fit(reachable, n_planned)} into "
             f"{in_words(budget_s)}; {in_words(needed)} would be enough"
         )
         return Decision(start=False, why_not=why, useless=True)
     if reachable == n_done < n_planned:
         return Decision(start=False, why_not=f"{in_words(max(left_s, 0.0))} are left and a block takes {in_words(longest)}")
     return Decision(start=True)
+
+
+def _that_fit(n: int, n_planned: int) -> str:
+    """Of the blocks that an interval needs, or of the fewer that are planned."""
+    if n_planned == 1:
+        return "the one block planned does not fit"
+    of = f"{MIN_BLOCKS} blocks that an interval needs" if n_planned >= MIN_BLOCKS else f"{n_planned} blocks planned"
+    return f"{n} of the {of} fit{'s' if n == 1 else ''}"
 
 
 #: What a block takes may be guessed wrong by this factor; further off than that, a time is refused without a try.
@@ -63,7 +71,7 @@ def before_start(budget_s: float, low_block_s: float, n_planned: int) -> Decisio
     if (fitting := blocks_that_fit(budget_s, low_block_s)) >= needed:
         return Decision(start=True)
     why = (
-        f"a block takes {in_words(low_block_s)} or more, so that {fitting} of the {needed} blocks that an interval needs fit into "
+        f"a block takes {in_words(low_block_s)} or more, so that {_that_fit(fitting, n_planned)} into "
         f"{in_words(budget_s)}; {in_words(needed * low_block_s)} or more would be needed"
     )
     hopeless = blocks_that_fit(GUESS_ERROR * budget_s, low_block_s) < needed

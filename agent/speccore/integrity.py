@@ -322,14 +322,16 @@ def order_balance(position_differences: Sequence[int]) -> Check:
         return not_checked(name, "no block has both arms")
     after = sum(d > 0 for d in position_differences)
     before = len(position_differences) - after
-    sentence = f"the arm ran before the baseline in {before} blocks and after it in {after}"
+    sentence = f"the arm ran before the baseline in {before} block{'' if before == 1 else 's'} and after it in {after}"
     return (failed if abs(before - after) > 1 else passed)(name, sentence, before=before, after=after)
 
 
 def few_prompts(n: int) -> Check:
     name = "distinct prompts"
     if n < FEW_PROMPTS:
-        return failed(name, f"these prompts only: {n} distinct ones, a claim on this kind of work needs {FEW_PROMPTS}", n=n)
+        return failed(
+            name, f"these prompts only: {n} distinct one{'' if n == 1 else 's'}, a claim on this kind of work needs {FEW_PROMPTS}", n=n
+        )
     return passed(name, f"{n} distinct prompts", n=n)
 
 

@@ -29,7 +29,7 @@ def noise_floor_known(noise_floor: float | None, floors: Mapping[str, KnownFloor
     words = [_floor_words(c if len(known) > 1 else "", f) for c, f in known.items()]
     if any(f.floor is None for f in known.values()):
         blocks = max(f.n_blocks for f in known.values())
-        preset = f"the preset noise-floor with {blocks} blocks" if blocks else "the preset noise-floor"
+        preset = f"the preset noise-floor with {blocks} block{'' if blocks == 1 else 's'}" if blocks else "the preset noise-floor"
         remedy = f"where unknown it is taken as 0; each run of {preset} on this host adds a contrast"
         return failed(name, f"this host's noise floor {'; '.join(words)}: {remedy}", floors=evidence)
     return passed(name, f"this host's noise floor {'; '.join(words)}", floors=evidence)

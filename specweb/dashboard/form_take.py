@@ -26,7 +26,7 @@ def take(sent: Sent, action: str) -> Reply | None:
     if match is None:
         return None
     blocks, probes = match[1], match[2]
-    words = f"{blocks} blocks" + (f" of {probes} probe{'' if probes == '1' else 's'}" if probes else "")
+    words = f"{blocks} block{'' if blocks == '1' else 's'}" + (f" of {probes} probe{'' if probes == '1' else 's'}" if probes else "")
     if sent.view != "yaml":
         return Reply(replace(sent, typed=_typed(sent.typed, blocks, probes)), focus="f-blocks", notice=f"The plan is {words} now.")
     try:

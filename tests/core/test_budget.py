@@ -107,3 +107,10 @@ def test_what_is_no_time(text: str) -> None:
 )
 def test_times_in_words(seconds: float, words: str) -> None:
     assert in_words(seconds) == words
+
+
+def test_what_does_not_fit_is_told_of_the_blocks_planned() -> None:
+    assert "so that the one block planned does not fit into 10 s" in before_start(10.0, 20.0, 1).why_not
+    assert "so that 1 of the 2 blocks planned fits into" in before_start(30.0, 20.0, 2).why_not
+    assert "so that 0 of the 3 blocks that an interval needs fit into" in before_start(10.0, 20.0, 5).why_not
+    assert next_block(50.0, 30.0, [30.0], 2).why_not.endswith("so that 1 of the 2 blocks planned fits into 50 s; 1 min would be enough")

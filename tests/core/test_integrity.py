@@ -8,6 +8,7 @@ import pytest
 from speccore import integrity, job_checks, pace_checks, stats
 from speccore.compare import JobFacts, analyse_job
 from speccore.measurement import Check, Interval, ProbeMeasurement, Withheld
+from speccore.noise_floor import KnownFloor
 from speccore.pairs import Results, pair_blocks
 from speccore.plan import plan_job
 from speccore.protocol import ProbePlan, TrialPlan
@@ -179,10 +180,12 @@ def test_order_balance_of_the_blocks_that_count() -> None:
     assert of(integrity.order_balance([1, -1, 2])) == ("soft", "passed")
     assert of(integrity.order_balance([1, 1, -1, 2])) == ("soft", "failed")
     assert of(integrity.order_balance([])) == ("soft", "not checked")
+    assert integrity.order_balance([1, -1]).sentence == "the arm ran before the baseline in 1 block and after it in 1"
 
 
 def test_few_prompts_speak_for_themselves_only() -> None:
     assert of(integrity.few_prompts(8)) == ("soft", "passed")
+    assert "only: 1 distinct one, a claim" in integrity.few_prompts(1).sentence
     check = integrity.few_prompts(7)
     assert of(check) == ("soft", "failed")
     assert check.sentence.startswith("these prompts only: 7")
@@ -202,6 +205,8 @@ def test_checks_of_the_job() -> None:
     assert of(job_checks.evidence_hashes(None, 8, "")) == ("soft", "not checked")
     assert of(job_checks.noise_floor_known(None)) == ("soft", "failed")
     assert of(job_checks.noise_floor_known(0.02)) == ("soft", "passed")
+    one_block = job_checks.noise_floor_known(None, {"one": KnownFloor(floor=None, n_blocks=1)})
+    assert "the preset noise-floor with 1 block on this host" in one_block.sentence
     assert of(job_checks.shares_cores(True)) == ("soft", "failed")
     assert of(job_checks.shares_cores(False)) == ("soft", "passed")
     assert of(pace_checks.fixed_warmup(1)) == ("soft", "not checked")
