@@ -9,7 +9,7 @@ from . import openloop
 from .formats import percent
 from .integrity import NAMED, failed, not_checked, passed
 from .measurement import AttemptMeasurement, Check, LoadMeasurement, Settling, value_of
-from .settling import WITHIN
+from .settling import NO_PACE, WITHIN
 from .spec import ExperimentSpec, Point
 
 SETTLED = "warm-up settled"
@@ -42,12 +42,12 @@ def warmup_settled(by_trial: Mapping[str, Settling | None]) -> Check:
     never = {trial: s for trial, s in known.items() if not s.settled}
     evidence: dict[str, Any] = {"n": {trial: s.n for trial, s in known.items()}}
     if never:
-        trial, first = next(iter(never.items()))
+        trial, first = min(never.items(), key=lambda item: NO_PACE in item[1].why)  # one that more warm-up may help, if there is any
         evidence["never"] = {t: list(s.windows_ms) if s.windows_ms else s.why for t, s in list(never.items())[:NAMED]}
-        sentence = (
-            f"the speed had not settled when timing began in {len(never)} of {len(known)} starts, first {trial}: {_apart(first)}; "
-            "raise warmup.most, or see what else the host does"
-        )
+        no_pace = NO_PACE in first.why
+        remedy = "ask for longer answers, or see why they failed" if no_pace else "raise warmup.most, or see what else the host does"
+        starts = f"{len(never)} of {len(known)} start{'' if len(known) == 1 else 's'}"
+        sentence = f"the speed had not settled when timing began in {starts}, first {trial}: {_apart(first)}; {remedy}"
         return failed(SETTLED, sentence, **evidence)
     counts = sorted(s.n for s in known.values())
     after = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"

@@ -21,6 +21,8 @@ WINDOW = 3
 LEAST = 2 * WINDOW
 #: Relative difference up to which two windows agree.
 WITHIN = 0.05
+#: What :attr:`Settling.why` says of answers that no pace can be told from, however many are asked.
+NO_PACE = "had no time per token"
 #: With several requests at once so many windows may be asked, if they are more than ``Warmup.most`` requests.
 MOST_BATCHES = 3
 
@@ -39,7 +41,7 @@ def settling(point: str, answers: Sequence[float | None], window: int) -> Settli
         return Settling(point=point, n=n, settled=False, why=f"{_requests(n)} are less than two windows of {window}")
     windows = [[ms for ms in answers[from_:to] if ms] for from_, to in ((n - 2 * window, n - window), (n - window, n))]
     if unknown := 2 * window - sum(len(w) for w in windows):
-        why = f"{unknown} of the last {_requests(2 * window)} had no time per token, since their answers came at once or failed"
+        why = f"{unknown} of the last {_requests(2 * window)} {NO_PACE}, since their answers came at once or failed"
         return Settling(point=point, n=n, settled=False, why=why)
     earlier, later = (mean(w) for w in windows)
     settled = max(earlier, later) <= (1 + WITHIN) * min(earlier, later)

@@ -11,6 +11,7 @@ from speccore.measurement import AttemptMeasurement, Check, ComparisonResult, Lo
 from speccore.pace_checks import clock_in_words, in_words, warmup_settled
 from speccore.plan import plan_job
 from speccore.records import StreamRecord
+from speccore.settling import settling
 
 from tests.core.made import attempts, number, spec_of, workload
 from tests.core.streams import stream_of
@@ -36,8 +37,16 @@ def test_the_start_that_never_settled_is_named_with_its_windows() -> None:
     for part in ("1 of 2 starts", "first b2-d", "12.5 and 10 ms per token", "25.0", "raise warmup.most"):
         assert part in check.sentence
     assert check.evidence["never"] == {"b2-d": [12.5, 10]}
-    unknown = warmup_settled({"b1-off": steady(6, settled=False, why="2 of the last 6 requests had no time per token")})
-    assert "2 of the last 6 requests had no time per token" in unknown.sentence
+
+
+def test_more_warm_up_is_not_advised_where_answers_come_at_once() -> None:
+    at_once = settling(KEY, [None] * 10, 3)
+    check = warmup_settled({"b1-off": at_once})
+    assert "in 1 of 1 start, first b1-off: 6 of the last 6 requests had no time per token" in check.sentence
+    assert check.sentence.endswith("; ask for longer answers, or see why they failed")
+    both = warmup_settled({"b1-off": at_once, "b2-d": steady(10, 12.5, 10, settled=False)})
+    assert "in 2 of 2 starts, first b2-d" in both.sentence
+    assert "raise warmup.most" in both.sentence
 
 
 def test_what_is_not_known_has_not_settled_nor_failed() -> None:
