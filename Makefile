@@ -24,8 +24,9 @@ environment: python
 	@$(PYTHON) demo/preflight.py tools
 	@$(PYTHON) demo/environment.py
 
+# Two at a time, each with servers of its own; given ones are shared, so that one must do.
 test: environment
-	$(IN_VENV) -m pytest $(TESTS)
+	$(IN_VENV) -m pytest $(if $(DATABASE_URL)$(BROKER_URL),,-n $(or $(PROCESSES),2) --dist loadfile) $(TESTS)
 
 check: environment
 	$(IN_VENV) -m ruff format --check .
