@@ -12,9 +12,11 @@ import django
 import pytest
 
 # Test modules import models, so Django is set up before any test asks for a server; `servers` fills in the real addresses.
-_GIVEN = bool(os.environ.get("DATABASE_URL") and os.environ.get("BROKER_URL"))
+_NOWHERE = "postgresql://specweb@/specweb?host=/nonexistent"
+# A process that shares the tests inherits what the first one wrote here, which is no address that somebody gave.
+_GIVEN = bool(os.environ.get("DATABASE_URL") and os.environ.get("BROKER_URL")) and os.environ["DATABASE_URL"] != _NOWHERE
 if not _GIVEN:
-    os.environ["DATABASE_URL"] = "postgresql://specweb@/specweb?host=/nonexistent"
+    os.environ["DATABASE_URL"] = _NOWHERE
     os.environ["BROKER_URL"] = "redis+socket:///nonexistent/broker.sock"
 os.environ["DJANGO_SETTINGS_MODULE"] = "specweb.settings"
 os.environ.setdefault("SECRET_KEY", "only-for-tests")
