@@ -78,6 +78,7 @@ def test_a_fault_of_a_narrow_field_has_the_rows_width(live_server, width):
         press(page, "preview")
         for name in ("arms-1-draft_limit", "points-0-max_tokens"):
             slot = page.locator(f"#f-{name}-fault")
+            slot.wait_for()  # it has no place while there is no fault
             fault, row = slot.bounding_box(), slot.locator("xpath=ancestor::*[@role='group']").bounding_box()
             field = page.locator(f"#f-{name}").bounding_box()
             assert fault["width"] > 0.85 * row["width"]
@@ -125,6 +126,7 @@ def test_the_sample_built_field_by_field(live_server):
         page.click("text=More settings, and further flags")
         for field, text in (("start_timeout_s", "60"), ("probe_timeout_s", "60")):
             page.fill(f"#f-engine-{field}", text)
+        page.select_option("#f-warmup-mode", "fixed")
         press(page, "remove-arms-2")
         page.click("details:has(#f-arms-1-sweep) > summary")
         page.fill("#f-arms-1-sweep", "3, 8")
