@@ -24,7 +24,8 @@
   // A draft model that nobody typed (a new arm is given one) steps aside for a mode without one, and comes back.
   function fitDraftModel(row) {
     const model = row.querySelector("input[name$='-draft_model']");
-    if (row.classList.contains("with-ngram") && model.value && !touched.has(model.name)) {
+    const useless = row.classList.contains("with-ngram") || !row.classList.contains("speculates");
+    if (useless && model.value && !touched.has(model.name)) {
       model.dataset.aside = model.value;
       model.value = "";
     } else if (row.classList.contains("with-model") && !model.value) model.value = model.dataset.aside || "";
@@ -173,11 +174,12 @@
 
   place.addEventListener("input", (event) => {
     touched.add(event.target.name);
-    if (event.target.name?.endsWith("-mode")) {
+    const arm = event.target.name?.endsWith("-mode") && event.target.closest(".form-row.arms");
+    if (arm) {
       dressArms();
-      fitDraftModel(event.target.closest(".form-row"));
+      fitDraftModel(arm);
       // Another mode makes faults of what stands in the arm's other fields.
-      for (const field of event.target.closest(".form-row").querySelectorAll("[name]")) if (field.value) touched.add(field.name);
+      for (const field of arm.querySelectorAll("[name]")) if (field.value) touched.add(field.name);
     }
     clearTimeout(saveLater);
     saveLater = setTimeout(save, SAVE_AFTER_MS);
