@@ -24,8 +24,7 @@
   // A draft model that nobody typed (a new arm is given one) steps aside for a mode without one, and comes back.
   function fitDraftModel(row) {
     const model = row.querySelector("input[name$='-draft_model']");
-    const useless = row.classList.contains("with-ngram") || !row.classList.contains("speculates");
-    if (useless && model.value && !touched.has(model.name)) {
+    if (row.classList.contains("with-ngram") && model.value && !touched.has(model.name)) {
       model.dataset.aside = model.value;
       model.value = "";
     } else if (row.classList.contains("with-model") && !model.value) model.value = model.dataset.aside || "";
