@@ -114,7 +114,7 @@ def test_an_engine_that_gets_ever_slower_never_settles_and_the_check_names_the_s
     assert found.windows_ms[0] < found.windows_ms[1]
     check = warmup_settled({"b1-off": found})
     assert check.state == "failed"
-    assert check.sentence.startswith("the speed had not settled when timing began in 1 of 1 starts, first b1-off: after 10 requests")
+    assert check.sentence.startswith("the speed had not settled when timing began in 1 of 1 start, first b1-off: after 10 requests")
 
 
 def test_a_steady_engine_with_a_slow_start_settles_and_asks_no_more(workload: Workload) -> None:

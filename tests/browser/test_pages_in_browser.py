@@ -44,7 +44,7 @@ def test_the_plot_has_every_arm_with_its_interval_and_follows_the_width(live_ser
         page = someone.page
         someone.go(reverse("experiment", args=[run.experiment.id]))
         page.wait_for_selector("#forest[data-drawn]")
-        rows = page.locator("table.comparison tbody tr:not(.group):not(.baseline)").count()
+        rows = page.locator("table.comparison").first.locator("tbody tr:not(.group):not(.baseline)").count()
         assert rows == 9
         assert page.locator("#forest .scatterlayer path.point").count() == rows
         assert page.locator("#forest .errorbars path.xerror").count() == rows
