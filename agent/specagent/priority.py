@@ -31,4 +31,12 @@ def before_others() -> Iterator[bool]:
         yield usual is not None
     finally:
         if usual is not None:
-            os.sched_setscheduler(0, *usual)
+            _restore(*usual)
+
+
+def _restore(policy: int, param: os.sched_param) -> None:
+    """Who was granted the priority and is not root may go back to the usual one, but not take back the flag for children."""
+    try:
+        os.sched_setscheduler(0, policy, param)
+    except PermissionError:
+        os.sched_setscheduler(0, policy | os.SCHED_RESET_ON_FORK, param)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+from specagent import priority
 from specagent.load import Closed, Request
 
 from tests.agent.loads import answer, requests, run
@@ -46,3 +49,25 @@ def test_it_goes_before_others_only_while_it_measures() -> None:
     assert meanwhile == {os.SCHED_RR | os.SCHED_RESET_ON_FORK if may_be_served_first() else before}
     assert after == before
     assert policy() == before
+
+
+GRANTED = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from specagent.priority import before_others
+usual = os.sched_getscheduler(0)
+with before_others() as first:
+    assert first is (os.sched_getscheduler(0) != usual)
+    if os.geteuid() == 0:
+        os.setgid(65534), os.setuid(65534)  # from here on as one who is not root
+again = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK  # only root may take the flag back
+assert again == usual, (again, usual)
+"""
+
+
+def test_who_was_granted_it_and_is_not_root_is_served_as_usual_afterwards(tmp_path: Path) -> None:
+    copied = tmp_path / "specagent"  # by itself, so that nothing else is imported
+    copied.mkdir()
+    shutil.copy(Path(priority.__file__), copied)
+    done = subprocess.run([sys.executable, "-S", "-c", GRANTED, str(tmp_path)], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stderr
