@@ -57,6 +57,6 @@ def test_an_arm_that_real_evidence_decides_is_not_started_again(place: Path) -> 
     assert report["n_trials"] == 20
     trials = {e["trial"] for e in report["evidence"]}
     assert 2 * found["n_blocks"] <= len(trials) < 20  # more than twice, where the agent's wait for the word was over before it came
-    assert found["ci_high"] < 1
+    assert found["verdict"] == "disable"  # at this confidence the interval may still reach over 1, never to a gain worth having
     log = (place / "home" / "logs" / "agent.log").read_text()
     assert f"arm draft-16 is decided after block {found['n_blocks']}" in log
