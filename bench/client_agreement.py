@@ -17,7 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from specagent.asking import Address
 from specagent.probe import run_probe
+from specagent.ready import LOOPBACK
 from speccore import engines
 from speccore.protocol import ProbePlan
 from speccore.spec import Point
@@ -62,7 +64,7 @@ def spans(port: int) -> list[tuple[float, float]]:
     found = []
     for i, item in enumerate(builtin()["count"].items[:N_REQUESTS]):
         plan = ProbePlan(id=f"{POINT.key}#{i}", point=POINT.key, item=item.id, seed=i)
-        done = run_probe(dialect, port, plan, POINT, item.prompt, t0=0.0, timeout_s=60, stop=never)
+        done = run_probe(dialect, Address(LOOPBACK, port), plan, POINT, item.prompt, t0=0.0, timeout_s=60, stop=never)
         events = [e for e in done.record.events if e.tokens and e.predicted_ms is not None]
         if done.record.failure or len(events) < 2:
             raise SystemExit(f"request {i} failed: {done.record.failure_message or 'no timed events'}")

@@ -11,8 +11,10 @@ import threading
 import time
 from pathlib import Path
 
+from specagent.asking import Address
 from specagent.gpus import Gpus
 from specagent.probe import run_probe
+from specagent.ready import LOOPBACK
 from specagent.sampler import INTERVAL_S, Sampler
 from speccore import engines
 from speccore.protocol import ProbePlan
@@ -41,7 +43,16 @@ def ask(port: int, until: float, stop: threading.Event) -> None:
     items, n = builtin()["count"].items, 0
     while time.monotonic() < until:
         plan = ProbePlan(id=f"{POINT.key}#{n}", point=POINT.key, item=items[n % len(items)].id, seed=n)
-        run_probe(engines.engine("llama-server"), port, plan, POINT, items[n % len(items)].prompt, t0=0.0, timeout_s=60, stop=stop)
+        run_probe(
+            engines.engine("llama-server"),
+            Address(LOOPBACK, port),
+            plan,
+            POINT,
+            items[n % len(items)].prompt,
+            t0=0.0,
+            timeout_s=60,
+            stop=stop,
+        )
         n += 1
 
 

@@ -22,8 +22,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from specagent.asking import Address
 from specagent.probe import run_probe
-from specagent.ready import free_port
+from specagent.ready import LOOPBACK, free_port
 from specagent.synthesis import SYNTH_FLAG
 from speccore import engines
 from speccore.cycles import cycles
@@ -97,7 +98,7 @@ def counted(port: int, least: int) -> list[int]:
     for i in range(MOST_REQUESTS):
         item = items[i % len(items)]
         plan = ProbePlan(id=f"{POINT.key}#{i}", point=POINT.key, item=item.id, seed=i)
-        done = run_probe(dialect, port, plan, POINT, item.prompt, t0=0.0, timeout_s=60, stop=never)
+        done = run_probe(dialect, Address(LOOPBACK, port), plan, POINT, item.prompt, t0=0.0, timeout_s=60, stop=never)
         if done.record.failure:
             raise SystemExit(f"request {i} failed: {done.record.failure_message}")
         lengths += whole_cycles(done.record)

@@ -19,7 +19,7 @@ from speccore.selfrun import JOB, WORKLOADS
 from speccore.spec import BASELINE_MODE
 from speccore.workload import Workload
 
-from . import local, ready
+from . import local
 from .asking import Closed, Exchange, Request, Target
 from .launch import Stopped
 from .load import run_load
@@ -132,11 +132,11 @@ def divergences(answers: Answers) -> dict[tuple[str, str, int, int], tuple[int, 
 def ask_target(job: PreparedJob, answers: Answers, work: Path, stop: threading.Event) -> Gaps:
     """Starts the baseline's engine once more and asks it about every divergence. Raises :class:`Stopped` if told to stop."""
     places = divergences(answers)
-    with running(job, job.offer.spec.baseline.name, work, stop) as port:
+    with running(job, job.offer.spec.baseline.name, work, stop) as at:
         requests = [
             Request(_body(answers.prompts[place[:2]], ids), "/completion", probe=str(i)) for i, (place, ids) in enumerate(places.items())
         ]
-        done = run_load(Target(ready.LOOPBACK, port), requests, Closed(1, len(requests)), timeout_s=_TIMEOUT_S, stop=stop)
+        done = run_load(Target(*at), requests, Closed(1, len(requests)), timeout_s=_TIMEOUT_S, stop=stop)
     if stop.is_set():
         raise Stopped
     keys = list(places)

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from . import ready
-from .launch import Engine
-from .prepared import PreparedJob, check_loaded, launch_command
+from .asking import Address
+from .prepared import PreparedJob, check_loaded
+from .starting import Running, record_of, start_of
 
 
 @dataclass(frozen=True)
 class Standing:
     """An engine that is healthy and has loaded what was asked for."""
 
-    port: int
-    engine: Engine
+    at: Address
+    engine: Running
     log: Path
     props: dict[str, Any]
 
@@ -31,16 +32,11 @@ def standing(job: PreparedJob, arm: str, work: Path, stop: threading.Event, more
     name = str(uuid.uuid4())
     folder = work / name
     folder.mkdir(parents=True)
-    port = ready.free_port()
-    rendered, environment = launch_command(job, arm, port)
-    records = job.host.engine_records
-    if records:
-        records.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = folder / "server.log"
-    engine = Engine([*rendered.argv, *more], environment, folder, log, record=records / f"{name}.json" if records else None)
+    engine, at = start_of(job, arm, more).begin(folder, log, record_of(job, name))
     try:
-        props = ready.wait_ready(engine, job.dialect, port, log, job.offer.spec.engine.start_timeout_s, stop)
+        props = ready.wait_ready(engine, job.dialect, at, log, job.offer.spec.engine.start_timeout_s, stop)
         check_loaded(job, props)
-        yield Standing(port, engine, log, props)
+        yield Standing(at, engine, log, props)
     finally:
         engine.stop(hurry=stop)

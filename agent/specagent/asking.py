@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from speccore.records import ClientHealth
 
@@ -15,6 +15,13 @@ from .receive import Segment, Stamps
 MOST_AT_ONCE = 256
 
 End = Literal["closed", "timeout", "stalled", "stopped", "refused"]
+
+
+class Address(NamedTuple):
+    """Where an engine of this host answers."""
+
+    host: str
+    port: int
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from speccore.errors import HostError
 from speccore.yamltext import read_yaml
 
@@ -25,12 +25,44 @@ class _Owned(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class RuntimeEntry(_Owned):
-    """An engine build: its executable, and what must be set in its environment (GPU selection, library paths)."""
+class Limits(_Owned):
+    """What a container may take."""
 
-    engine: Literal["llama-server"] = "llama-server"
-    path: Path
+    memory_mib: int | None = Field(default=None, ge=64)
+    cpus: str = Field(default="", pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$", description="the CPUs that it may use, e.g. 0-3,8; empty: all")
+    pids: int = Field(default=4096, ge=16)
+    shm_mib: int = Field(default=1024, ge=64, description="shared memory, which workers of one engine talk through")
+    scratch_mib: int = Field(default=1024, ge=16, description="of each folder that can be written, in memory")
+
+
+class RuntimeEntry(_Owned):
+    """An engine build: an executable of this host, an image by digest, or servers that stand already and are only asked.
+
+    ``env``: what must be set in its environment (GPU selection, library paths).
+    """
+
+    engine: Literal["llama-server", "vllm"] = "llama-server"
+    path: Path | None = Field(default=None, description="the executable; with an image, where it lies there")
+    image: str = Field(default="", description="name@sha256:digest: it runs in a container")
+    docker: str = Field(default="", description="address of the container engine; empty: DOCKER_HOST, else the usual socket")
+    gpus: list[str] = Field(default_factory=list, description="of a container: UUIDs or numbers of the GPUs that it gets, or all")
+    limits: Limits = Limits()
+    servers: dict[str, str] = Field(default_factory=dict, description="name of an arm: address of the server that stands for it")
     env: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> RuntimeEntry:
+        if self.image and self.servers:
+            raise ValueError("names an image and servers: keep one of them")
+        if self.servers and self.path:
+            raise ValueError("names a path and servers, which stand already: keep one of them")
+        if not (self.path or self.image or self.servers):
+            raise ValueError("needs a path, an image or servers")
+        return self
+
+    @property
+    def kind(self) -> Literal["process", "container", "attached"]:
+        return "container" if self.image else "attached" if self.servers else "process"
 
 
 class ModelEntry(_Owned):
@@ -115,7 +147,7 @@ def _with_whole_paths(config: Config, folder: Path) -> Config:
     return config.model_copy(
         update={
             "state_dir": state_dir,
-            "runtimes": [r.model_copy(update={"path": whole(r.path)}) for r in config.runtimes],
+            "runtimes": [r.model_copy(update={"path": whole(r.path)}) if r.path and r.kind == "process" else r for r in config.runtimes],
             "models": [m.model_copy(update={"path": whole(m.path)}) for m in config.models],
             "model_folders": [whole(f) for f in config.model_folders],
         }
@@ -126,7 +158,7 @@ def _fault(e: Any) -> str:
     where = ".".join(str(p) for p in e["loc"])
     if e["type"] == "extra_forbidden":
         key = str(e["loc"][-1])
-        known = sorted({k for m in (Config, RuntimeEntry, ModelEntry) for k in m.model_fields})
+        known = sorted({k for m in (Config, RuntimeEntry, Limits, ModelEntry) for k in m.model_fields})
         near = difflib.get_close_matches(key, known, n=1)
         return f"{where}: unknown key{f' (did you mean {near[0]!r}?)' if near else ''}"
     if e["type"] == "missing":

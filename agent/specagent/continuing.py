@@ -10,9 +10,8 @@ from speccore.records import Continuation
 from speccore.sampling_plan import BEYOND, MOST_FAILED
 from speccore.spec import Point, Sampling, SamplingTest
 
-from .asking import MOST_AT_ONCE, Closed, Exchange, Request, Target
+from .asking import MOST_AT_ONCE, Address, Closed, Exchange, Request, Target
 from .load import run_load
-from .ready import LOOPBACK
 from .second_look import answer_of
 
 #: As people who watch read it.
@@ -25,7 +24,7 @@ _FEW = 5
 
 def draw(
     dialect: ModuleType,
-    port: int,
+    at: Address,
     test: SamplingTest,
     item: tuple[str, str],
     seeds: Sequence[int],
@@ -44,7 +43,7 @@ def draw(
     for start in range(0, len(requests), _BATCH):
         batch = requests[start : start + _BATCH]
         told(start + 1, len(requests))
-        done = run_load(Target(LOOPBACK, port), batch, Closed(min(slots, MOST_AT_ONCE), len(batch)), timeout_s=timeout_s, stop=stop)
+        done = run_load(Target(*at), batch, Closed(min(slots, MOST_AT_ONCE), len(batch)), timeout_s=timeout_s, stop=stop)
         if stop.is_set():
             break
         found += [continuation_of(dialect, exchange, test.positions) for exchange in done.exchanges]

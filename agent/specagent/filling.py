@@ -12,8 +12,8 @@ from typing import Any
 from speccore.contexts import filling
 from speccore.errors import EngineError, SpecError
 
+from .asking import Address
 from .launch import Stopped
-from .ready import LOOPBACK
 
 #: Reading a long text takes an engine a moment; more than this and it hangs.
 _TIMEOUT_S = 120.0
@@ -28,15 +28,15 @@ _BETWEEN = "\n\n"
 class TextServer:
     """The engine's own answers about text: outside of anything timed."""
 
-    def __init__(self, dialect: ModuleType, port: int, stop: threading.Event) -> None:
-        self._dialect, self._port, self._stop = dialect, port, stop
+    def __init__(self, dialect: ModuleType, at: Address, stop: threading.Event) -> None:
+        self._dialect, self._at, self._stop = dialect, at, stop
 
     def ask(self, asked: tuple[str, dict[str, Any]]) -> dict[str, Any]:
         """One question. Raises :class:`EngineError` if the engine doesn't answer it, :class:`Stopped` if told to stop."""
         if self._stop.is_set():
             raise Stopped
         path, body = asked
-        connection = http.client.HTTPConnection(LOOPBACK, self._port, timeout=_TIMEOUT_S)
+        connection = http.client.HTTPConnection(*self._at, timeout=_TIMEOUT_S)
         try:
             connection.request("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
             response = connection.getresponse()

@@ -20,7 +20,7 @@ from speccore.protocol import TrialPlan
 from speccore.records import Sample
 from speccore.spec import ExperimentSpec, Sampling
 
-from . import arm_engine, ready
+from . import arm_engine
 from .asking import Closed, Target
 from .continuing import request_of
 from .launch import Stopped, read_log
@@ -158,7 +158,7 @@ def _ask(job: PreparedJob, there: arm_engine.Standing, stop: threading.Event) ->
     spec = job.offer.spec
     item = job.workloads[spec.points[0].workload].items[0]
     request = request_of(job.dialect, _ANSWER_TOKENS, Sampling(), item.id, item.opening, spec.seed)
-    done = run_load(Target(ready.LOOPBACK, there.port), [request], Closed(1, 1), timeout_s=spec.engine.probe_timeout_s, stop=stop)
+    done = run_load(Target(*there.at), [request], Closed(1, 1), timeout_s=spec.engine.probe_timeout_s, stop=stop)
     if stop.is_set():
         raise Stopped
     _, problem = answer_of(done.exchanges[0])

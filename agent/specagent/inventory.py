@@ -111,7 +111,7 @@ def take_inventory(config: Config, cache: FileCache) -> Host:
         devices=gpus.devices() or [_cpu_device(config.state_dir)],
         runtimes=[r.info for r in runtimes],
         models=models,
-        allowed_flags=list(engines.engine("llama-server").DEFAULT_ALLOWED_FLAGS if allowed is None else allowed),
+        allowed_flags=list(engines.default_allowed_flags() if allowed is None else allowed),
         labels=config.labels,
         sensors={
             **gpus.sensors(),

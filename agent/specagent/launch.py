@@ -20,6 +20,8 @@ from typing import Any, Literal
 from speccore.errors import DiskFull, EngineExitedAtStart, HostError
 
 from . import processes, sweep
+from .asking import Address
+from .listeners import check_listener
 from .sampler import process_tree
 
 GRACE_S = 5.0
@@ -121,6 +123,15 @@ class Engine:
         if self._record and not self._ended.left:
             self._record.unlink(missing_ok=True)
         return self._ended
+
+    def has_gone(self) -> bool:
+        """Its end is told a moment later than it happens."""
+        gone = os.path.isdir("/proc") and not os.path.isdir(f"/proc/{self.pid}")
+        return self.ended(timeout_s=2.0 if gone else 0.0) is not None
+
+    def check_listener(self, at: Address) -> None:
+        """Raises :class:`PortUnavailable` if a process that is not of this engine takes connections there."""
+        check_listener(self.pid, self.pids, at.port)
 
     def pids(self) -> set[int]:
         """The engine and what is below it."""

@@ -13,7 +13,7 @@ from speccore.inventory import ModelInfo
 from speccore.protocol import JobOffer, ProbePlan, WarmupPlan
 from speccore.workload import Item, Workload
 
-from . import ready
+from .asking import Address
 from .inventory import Host
 from .runtimes import Runtime, engine_environment
 
@@ -40,11 +40,11 @@ class PreparedJob:
         return next(i for i in items if i.id == plan.item)
 
 
-def launch_command(job: PreparedJob, arm: str, port: int) -> tuple[engines.Rendered, dict[str, str]]:
+def launch_command(job: PreparedJob, arm: str, at: Address) -> tuple[engines.Rendered, dict[str, str]]:
     """An arm's command on this host with the engine's whole environment. Raises the refusals as one error."""
     draft = job.drafts.get(arm)
     bindings = engines.Bindings(
-        executable=job.runtime.info.executable, target=job.target.path, draft=draft.path if draft else "", host=ready.LOOPBACK, port=port
+        executable=job.runtime.info.executable, target=job.target.path, draft=draft.path if draft else "", host=at.host, port=at.port
     )
     rendered = render(job, arm, bindings)
     return rendered, engine_environment({**job.runtime.env, **rendered.env})

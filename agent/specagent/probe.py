@@ -13,10 +13,9 @@ from speccore.records import ClientHealth, StreamRecord, TextRecord
 from speccore.spec import Point
 
 from .answers import record_of
-from .asking import Closed, End, Request, Target, never_asked
+from .asking import Address, Closed, End, Request, Target, never_asked
 from .health import health_of_records
 from .load import ReceiverOf, run_load
-from .ready import LOOPBACK
 from .receive import receiver as best_receiver
 
 
@@ -36,7 +35,7 @@ def request_of(plan: ProbePlan | WarmupPlan, path: str, body: dict[str, Any]) ->
 
 def run_probe(
     dialect: ModuleType,
-    port: int,
+    at: Address,
     plan: ProbePlan | WarmupPlan,
     point: Point,
     prompt: str,
@@ -50,7 +49,7 @@ def run_probe(
     """Asks once and records. Never raises for what the engine does: the record says it. Times count from ``t0``."""
     path, body = dialect.request(prompt, point, plan.seed, prefix_cache=prefix_cache)
     request = request_of(plan, path, body)
-    result = run_load(Target(LOOPBACK, port), [request], Closed(1, 1), timeout_s=timeout_s, stop=stop, receiver=receiver)
+    result = run_load(Target(*at), [request], Closed(1, 1), timeout_s=timeout_s, stop=stop, receiver=receiver)
     exchange = result.exchanges[0] if result.exchanges else never_asked(request, result.began_at)
     record, text = record_of(exchange, dialect, t0=t0)
     return Probed(record, text, exchange.end, result.health)

@@ -53,6 +53,7 @@ def configured_runtimes(config: Config) -> list[RuntimeEntry]:
 
 def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
     """Looks at one build. Raises :class:`RuntimeBroken`."""
+    assert entry.path
     if not entry.path.is_file() or not os.access(entry.path, os.X_OK):
         raise RuntimeBroken(f"{entry.path} is no executable file")
     if platform.system() == "Linux" and not _is_elf(entry.path):

@@ -16,9 +16,8 @@ from speccore.sampling_plan import MOST_FAILED
 from speccore.sampling_rule import Answer, RuleResult, sampling_rule, seeds
 from speccore.spec import Sampling
 
-from . import ready
 from .arm_engine import standing
-from .asking import Closed, Target
+from .asking import Address, Closed, Target
 from .continuing import continuation_of, request_of
 from .launch import Stopped
 from .load import run_load
@@ -121,17 +120,17 @@ def compare_arms(
     for i, (arm, drawn_with) in enumerate(zip(order, seeds(asked.first_seed, len(order), asked.n))):
         name = f"[{i + 1}/{len(order)}] {arm}{' again' if i == len(order) - 1 else ''}"
         say(f"{name}: starting")
-        with running(job, arm, work, stop) as port:
-            target = Target(ready.LOOPBACK, port)
+        with running(job, arm, work, stop) as at:
+            target = Target(*at)
             samples.append(draw(target, job.dialect, asked, drawn_with, stop, _of(name, say)))
     return _judged(samples[0], samples[-1], dict(zip(arms, samples[1:-1])), asked)
 
 
 @contextlib.contextmanager
-def running(job: PreparedJob, arm: str, work: Path, stop: threading.Event) -> Iterator[int]:
-    """An arm's engine, as a trial would start it; yields its port. Its log is left under ``work``."""
+def running(job: PreparedJob, arm: str, work: Path, stop: threading.Event) -> Iterator[Address]:
+    """An arm's engine, as a trial would start it; yields where it answers. Its log is left under ``work``."""
     with standing(job, arm, work, stop) as there:
-        yield there.port
+        yield there.at
 
 
 def _judged(baseline: Sample, control: Sample, arms: dict[str, Sample], asked: Asked) -> tuple[RuleResult, dict[str, int]]:

@@ -13,10 +13,9 @@ from types import ModuleType
 
 from speccore.records import SecondLook
 
-from .asking import Closed, Exchange, Request, Target
+from .asking import Address, Closed, Exchange, Request, Target
 from .load import run_load
 from .probe import Probed
-from .ready import LOOPBACK
 from .sse import parse_response
 
 #: As people who watch read it.
@@ -25,7 +24,7 @@ PHASE = "asking again"
 
 def look(
     dialect: ModuleType,
-    port: int,
+    at: Address,
     probed: Sequence[Probed],
     wanted: Collection[tuple[str, str]],
     *,
@@ -42,7 +41,7 @@ def look(
     for n, one in enumerate(again, 1):
         told(n, len(again))
         request = Request(dialect.look_again(one.text.request), one.record.path, one.record.probe)
-        done = run_load(Target(LOOPBACK, port), [request], Closed(1, 1), timeout_s=timeout_s, stop=stop)
+        done = run_load(Target(*at), [request], Closed(1, 1), timeout_s=timeout_s, stop=stop)
         if stop.is_set():
             break
         found.append(_seen(dialect, one, done.exchanges[0] if done.exchanges else None))

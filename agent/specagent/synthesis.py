@@ -77,7 +77,7 @@ def _speed(
     settings = job.offer.spec.engine
     with standing(job, arm, work, stop, more) as there:
         t0 = time.monotonic()
-        probed = run_batch(job.dialect, there.port, point, plans, t0=t0, timeout_s=settings.probe_timeout_s, stop=stop)
+        probed = run_batch(job.dialect, there.at, point, plans, t0=t0, timeout_s=settings.probe_timeout_s, stop=stop)
     mode = job.offer.spec.arm(arm).mode
     measured = []
     for line, one in enumerate(probed, 1):

@@ -15,6 +15,7 @@ from speccore.spec import ExperimentSpec, Point
 from speccore.tasks import messages_before, turn_id
 from speccore.workload import Item, Workload
 
+from .asking import Address
 from .chat import Chat, marks_of
 from .filling import TextServer, filler
 from .probe import Probed, run_probe
@@ -36,8 +37,8 @@ class Asked:
 class Wording:
     """The prompts of a trial, made before anything is timed: the same in all arms of a block, other ones in other blocks."""
 
-    def __init__(self, dialect: ModuleType, port: int, props: dict[str, Any], stop: threading.Event) -> None:
-        self._server = TextServer(dialect, port, stop)
+    def __init__(self, dialect: ModuleType, at: Address, props: dict[str, Any], stop: threading.Event) -> None:
+        self._server = TextServer(dialect, at, stop)
         self._chat = Chat(self._server, marks_of(dialect, props))
         self._made: dict[str, list[Asked]] = {}
 
@@ -86,7 +87,7 @@ class Wording:
 
 def _run_task(
     dialect: ModuleType,
-    port: int,
+    at: Address,
     point: Point,
     plan: Plan,
     asked: Sequence[Asked],
@@ -108,7 +109,7 @@ def _run_task(
         waited_s = time.monotonic() - began if turn.wait_s else 0.0
         own_plan = plan.model_copy(update={"id": turn_id(plan.id, turn.turn)})
         own_point = point.model_copy(update={"max_tokens": turn.max_tokens})
-        one = run_probe(dialect, port, own_plan, own_point, turn.prompt, t0=t0, timeout_s=timeout_s, stop=stop, prefix_cache=prefix_cache)
+        one = run_probe(dialect, at, own_plan, own_point, turn.prompt, t0=t0, timeout_s=timeout_s, stop=stop, prefix_cache=prefix_cache)
         probed.append(_told(one, turn=turn.turn, n_turns=turn.n_turns, waited_s=waited_s, thought=turn.thought))
         if one.record.failure or stop.is_set():
             break
@@ -117,7 +118,7 @@ def _run_task(
 
 def ask_worded(
     dialect: ModuleType,
-    port: int,
+    at: Address,
     point: Point,
     asked: Sequence[tuple[Plan, Sequence[Asked]]],
     *,
@@ -134,7 +135,7 @@ def ask_worded(
         prompts = [(plan, one.prompt) for plan, one in single]
         probed = run_batch(
             dialect,
-            port,
+            at,
             point,
             prompts,
             t0=t0,
@@ -149,7 +150,7 @@ def ask_worded(
     probed = []
     for n, (plan, turns) in enumerate(asked, 1):
         told(n)
-        probed += _run_task(dialect, port, point, plan, turns, t0=t0, timeout_s=timeout_s, stop=stop, prefix_cache=prefix_cache)
+        probed += _run_task(dialect, at, point, plan, turns, t0=t0, timeout_s=timeout_s, stop=stop, prefix_cache=prefix_cache)
         if stop.is_set():
             break
     return probed

@@ -12,10 +12,9 @@ from speccore.protocol import ProbePlan, WarmupPlan
 from speccore.spec import ExperimentSpec, Point
 
 from .answers import record_of
-from .asking import Closed, Open, Request, Target
+from .asking import Address, Closed, Open, Request, Target
 from .load import run_load
 from .probe import Probed, request_of, run_probe
-from .ready import LOOPBACK
 
 Plan = ProbePlan | WarmupPlan
 
@@ -39,7 +38,7 @@ def batches(spec: ExperimentSpec, plans: Sequence[Plan]) -> list[tuple[Point, li
 
 def run_batch(
     dialect: ModuleType,
-    port: int,
+    at: Address,
     point: Point,
     asked: Sequence[tuple[Plan, str]],
     *,
@@ -61,7 +60,7 @@ def run_batch(
         probed = []
         for n, (plan, prompt) in enumerate(asked, 1):
             told(n)
-            probed.append(run_probe(dialect, port, plan, point, prompt, t0=t0, timeout_s=timeout_s, stop=stop, prefix_cache=prefix_cache))
+            probed.append(run_probe(dialect, at, plan, point, prompt, t0=t0, timeout_s=timeout_s, stop=stop, prefix_cache=prefix_cache))
         return probed
     requests = []
     for plan, prompt in asked:
@@ -78,5 +77,5 @@ def run_batch(
             yield request
 
     load = Open(point.rate_per_s, len(requests), seed=arrivals) if by_clock and point.rate_per_s else Closed(point.concurrency)
-    result = run_load(Target(LOOPBACK, port), sent(), load, timeout_s=timeout_s, stop=stop)
+    result = run_load(Target(*at), sent(), load, timeout_s=timeout_s, stop=stop)
     return [Probed(*record_of(e, dialect, t0=t0), e.end, result.health) for e in result.exchanges]

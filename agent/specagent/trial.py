@@ -31,10 +31,12 @@ from speccore.spec import Point
 from speccore.untimed import untimed
 
 from . import continuing, launch, ready, second_look
+from .asking import Address
 from .attempt_files import AttemptDone, Gathered, Outcome, write_attempt
-from .launch import Engine, Stopped
-from .prepared import PreparedJob, check_loaded, launch_command
+from .launch import Stopped
+from .prepared import PreparedJob, check_loaded
 from .sampler import Sampler
+from .starting import Running, record_of, start_of
 from .tasks import Wording, ask_worded
 from .together import Plan, batches
 from .warming import warm_up
@@ -70,7 +72,7 @@ class Attempt:
         self._t0 = time.monotonic()
         now = datetime.now(UTC)
         self._state = Gathered(attempt_id, n, block_run, started_at=now, ended_at=now)
-        self._engine: Engine | None = None
+        self._engine: Running | None = None
         self._sampler: Sampler | None = None
         self._wording: Wording | None = None
 
@@ -92,8 +94,7 @@ class Attempt:
         error: SpecWebError | None = None
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            port = self._start()
-            self._ask_all(port)
+            self._ask_all(self._start())
         except Stopped:
             outcome = "cancelled"
         except SpecWebError as e:
@@ -118,8 +119,8 @@ class Attempt:
         """As if it had never been."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start(self) -> int:
-        """Starts the engine and holds it against what was asked for; returns its port."""
+    def _start(self) -> Address:
+        """Starts the engine and holds it against what was asked for; returns where it answers."""
         job, spec, state = self._job, self._job.offer.spec, self._state
         self._enter("starting")
         arm = spec.arm(self._trial.arm)
@@ -127,61 +128,46 @@ class Attempt:
             if model:
                 job.host.model(model.manifest_hash)
         job.host.check_build(job.runtime)
-        port = ready.free_port()
-        rendered, environment = launch_command(job, arm.name, port)
-        state.launch = {
-            "argv": rendered.argv,
-            "env": {k: v for k, v in environment.items() if k in job.runtime.env or k in rendered.env},
-            "cwd": str(self._folder),
-            "port": port,
-            "pid": 0,
-            "started_at": self._now(),
-        }
+        start = start_of(job, arm.name)
+        state.launch = {"argv": start.argv, "cwd": str(self._folder), "pid": 0, "started_at": self._now(), **start.shown}
         began = time.monotonic()
         # the mark in the environment differs in each attempt and is left out of the evidence: see processes.MARKER
-        self._engine = Engine(rendered.argv, environment, self._folder, self._log, record=self._record())
-        state.launch["pid"] = self._engine.pid
+        self._engine, at = start.begin(self._folder, self._log, record_of(job, self.id))
+        state.launch |= {"pid": self._engine.pid, "host": at.host, "port": at.port}
         self._sampler = Sampler(self._engine.pid, self._t0, self._phase, job.host.gpus)
         self._sampler.start()
-        props = ready.wait_ready(self._engine, job.dialect, port, self._log, spec.engine.start_timeout_s, self._stop)
+        props = ready.wait_ready(self._engine, job.dialect, at, self._log, spec.engine.start_timeout_s, self._stop)
         state.launch["healthy_after_s"] = time.monotonic() - began
         state.launch["props"] = props
         check_loaded(job, props)
-        return port
+        return at
 
-    def _record(self) -> Path | None:
-        folder = self._job.host.engine_records
-        if folder is None:
-            return None
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return folder / f"{self.id}.json"
-
-    def _ask_all(self, port: int) -> None:
+    def _ask_all(self, at: Address) -> None:
         spec = self._job.offer.spec
         self._enter("warm-up")
         assert self._sampler
         self._sampler.look()  # what it takes before any request
-        self._word(port)
-        warm_up(spec, self._job.workloads, self._trial.warmup, lambda point, plans: self._warm_up(port, point, plans))
+        self._word(at)
+        warm_up(spec, self._job.workloads, self._trial.warmup, lambda point, plans: self._warm_up(at, point, plans))
         self._enter("probing")
         n_asked = 0
         for point, plans in batches(spec, self._trial.probes):
             several = not point.one_by_one or self._job.item(plans[0]).turns
             window = "" if several else plans[0].id  # requests that run together, and the turns of a task, have none of their own
-            self._snapshot(port, "before", window)
-            self._ask(port, point, plans, n_asked)
+            self._snapshot(at, "before", window)
+            self._ask(at, point, plans, n_asked)
             self._sampler.look()  # short probes may fall between two looks of the thread
-            self._snapshot(port, "after", window)
+            self._snapshot(at, "after", window)
             n_asked += len(plans)
         assert self._engine
-        ready.check_listener(self._engine, port)  # somebody may share a port that was free at the start
+        self._engine.check_listener(at)  # somebody may share a port that was free at the start
         probes = [p.record for p in self._state.probed if not p.record.warmup]
         if probes and all(r.failure for r in probes):
             first = probes[0]
             raise ProbeFailed(f"all {len(probes)} probes failed; the first: {first.failure_message}", failure=first.failure)
-        self._ask_untimed(port)
+        self._ask_untimed(at)
 
-    def _ask_untimed(self, port: int) -> None:
+    def _ask_untimed(self, at: Address) -> None:
         """What is asked of answers, and not of time: nothing that happens here spoils what was timed."""
         job, state = self._job, self._state
         spec, plan = job.offer.spec, job.offer.plan
@@ -190,7 +176,7 @@ class Attempt:
         if asked.looks:
             self._enter(second_look.PHASE)
             told = self._telling(second_look.PHASE)
-            state.looks = second_look.look(job.dialect, port, state.probed, asked.looks, timeout_s=timeout_s, stop=stop, told=told)
+            state.looks = second_look.look(job.dialect, at, state.probed, asked.looks, timeout_s=timeout_s, stop=stop, told=told)
         if spec.sampling_test and asked.n_continuations:
             drawn_with = sampling_plan.draws(spec, self._trial, asked.n_continuations)
             self._enter(continuing.PHASE)
@@ -198,7 +184,7 @@ class Attempt:
             told = self._telling(continuing.PHASE)
             state.continuations = continuing.draw(
                 job.dialect,
-                port,
+                at,
                 spec.sampling_test,
                 (item.id, item.opening),
                 drawn_with,
@@ -210,10 +196,10 @@ class Attempt:
         if self._stop.is_set():
             raise Stopped
 
-    def _word(self, port: int) -> None:
+    def _word(self, at: Address) -> None:
         """Makes all prompts before anything is timed: history, filling and template take the engine's own tokenizer."""
         job, state = self._job, self._state
-        self._wording = Wording(job.dialect, port, state.launch["props"], self._stop)
+        self._wording = Wording(job.dialect, at, state.launch["props"], self._stop)
         plans: list[Plan] = [*self._trial.warmup, *self._trial.probes]
         for plan in plans:
             workload = job.workloads[job.offer.spec.point(plan.point).workload]
@@ -226,16 +212,16 @@ class Attempt:
     def _telling(self, phase: str) -> Callable[[int, int], None]:
         return lambda n, of: self._tell(phase, n, of, None)
 
-    def _warm_up(self, port: int, point: Point, plans: Sequence[Plan]) -> list[records.StreamRecord]:
+    def _warm_up(self, at: Address, point: Point, plans: Sequence[Plan]) -> list[records.StreamRecord]:
         """What follows a failed request would be measured on an engine that is not warm."""
-        answered = self._ask(port, point, plans)
+        answered = self._ask(at, point, plans)
         if failed := next((r for r in answered if r.failure), None):
             error = EngineNotHealthy if failed.status == 503 else ProbeFailed
             said = f"warm-up request {failed.probe} failed: {failed.failure_message}"
             raise error(said, probe=failed.probe, log_tail=launch.log_tail(self._log))
         return answered
 
-    def _ask(self, port: int, point: Point, plans: Sequence[Plan], n_before: int | None = None) -> list[records.StreamRecord]:
+    def _ask(self, at: Address, point: Point, plans: Sequence[Plan], n_before: int | None = None) -> list[records.StreamRecord]:
         """One request, or all that run together. ``n_before``: probes before these; None in the warm-up."""
         job, speed = self._job, self._last_speed()
 
@@ -246,7 +232,7 @@ class Attempt:
         assert self._wording
         probed = ask_worded(
             job.dialect,
-            port,
+            at,
             point,
             [(plan, self._wording.of(plan)) for plan in plans],
             t0=self._t0,
@@ -281,10 +267,10 @@ class Attempt:
             tail = launch.log_tail(self._log)
             raise EngineDied(f"the engine {how} in probe {probe}", probe=probe, exit_code=ended.exit_code, log_tail=tail)
 
-    def _snapshot(self, port: int, when: Literal["before", "after"], probe: str) -> None:
+    def _snapshot(self, at: Address, when: Literal["before", "after"], probe: str) -> None:
         """/metrics outside the timed part. That it can't be read is recorded, not raised: the probe tells of a dead engine."""
         try:
-            status, text = ready.fetch(port, "/metrics", stop=self._stop)
+            status, text = ready.fetch(at, "/metrics", stop=self._stop)
         except (OSError, http.client.HTTPException) as error:
             status, text = 0, f"# {error}"
         at_s = time.monotonic() - self._t0

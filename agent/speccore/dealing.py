@@ -12,7 +12,7 @@ from .measurement import Settling
 from .protocol import ProbePlan, WarmupPlan
 from .records import StreamRecord
 from .settling import LEAST, ms_per_token, settling, shares, window_size
-from .spec import STATEFUL_MODES, ExperimentSpec, Point
+from .spec import ExperimentSpec, Point
 from .workload import Item, Workload
 
 #: Prompts of one trial differ within these first bytes. Each token stands for at least one byte of the prompt, so prompts
@@ -105,7 +105,7 @@ class Dealer:
         self.decks = {self.hashes[k]: _Deck(w, w.items, rng(spec.seed, f"items/{w.ref}")) for k, w in self.workloads.items()}
         self.warmup_decks = {self.hashes[k]: _Deck(w, w.warmup, rng(spec.seed, f"warmup/{w.ref}")) for k, w in self.workloads.items()}
         # An arm with a trial for each point may send all its warm-up requests to one point; the others share them out.
-        alone = len(spec.points) == 1 or any(a.mode in STATEFUL_MODES for a in spec.arms)
+        alone = len(spec.points) == 1 or any(a.is_stateful for a in spec.arms)
         self.n_warmup_each = spec.warmup.requests if alone else -(-spec.warmup.requests // len(spec.points))
         self.until_settled = spec.warmup.mode == "settled"
         self.shares = warmup_shares(spec, workloads) if self.until_settled else {}

@@ -38,8 +38,22 @@ class RuntimeInfo(Peer):
     backend: str = ""  # "cpu", "vulkan", "cuda", …, from the libraries that it loads
     manifest_hash: str
     manifest: dict[str, str] = {}  # file name: sha256
-    executable: str  # path on the host
+    executable: str  # path on the host; in a container, in its image; of a server that stands already, empty
     capabilities: Capabilities
+    kind: Literal["process", "container", "attached"] = "process"
+    image: str = ""  # of a container: name@sha256:digest
+    servers: dict[str, str] = {}  # of an attached one: arm's name: address of the server that stands for it
+    oddities: list[str] = []  # what looking at it found odd, in clauses
+
+
+class BrokenRuntime(Peer):
+    """A build in the owner's configuration that can't be used. ``why`` in one clause."""
+
+    engine: str
+    kind: str = "process"
+    path: str  # or image, or address
+    why: str
+    remedy: str = ""
 
 
 class TokenizerInfo(Peer):
@@ -132,6 +146,8 @@ class HostInventory(Peer):
     allowed_flags: list[str] = Field(default_factory=list)
     labels: dict[str, str] = Field(default_factory=dict)
     sensors: dict[str, str] = Field(default_factory=dict)  # name: "ok", or why it is missing
+    broken_runtimes: list[BrokenRuntime] = Field(default_factory=list)
+    cpu_flags: list[str] = Field(default_factory=list)  # instruction sets that engines are built for, e.g. avx2, avx512f, amx_int8
     problems: list[str] = Field(default_factory=list)  # e.g. a configured model file that is not there
 
     def content_hash(self) -> str:

@@ -74,7 +74,7 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
     cpu = [s.cpu_percent for _, s in samples if s.cpu_percent is not None]
     clocks = [s.clock_mhz for _, s in samples if s.clock_mhz is not None]
     heat = [s.temperature_c for _, s in samples if s.temperature_c is not None]
-    slot = launch.props.get("default_generation_settings") if launch else None
+    context, slots = module.context_and_slots(launch.props) if launch else (None, None)
     return AttemptMeasurement(
         attempt_id=summary.attempt_id if summary else "",
         trial=summary.trial if summary else "",
@@ -92,8 +92,8 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         energy_j_per_1k_tokens=host_series.energy_per_1k_tokens(samples, probes),
         fit=evidence.one(FIT, Fit) if FIT in files else None,
         host=host_series.host_facts(sampled, log, spec.engine.gpu_layers),
-        context_per_slot=_count(slot.get("n_ctx") if isinstance(slot, dict) else None) or log.context_per_slot,
-        slots=_count(launch.props.get("total_slots") if launch else None) or log.n_slots,
+        context_per_slot=_count(context) or log.context_per_slot,
+        slots=_count(slots) or log.n_slots,
         healthy_after_s=launch.healthy_after_s if launch else None,
         n_late_events=summary.client_late_events if summary else 0,
         n_events=summary.client_events if summary else 0,

@@ -128,6 +128,9 @@ class LogFacts(Peer):
     n_slots: int | None = None
     context_per_slot: int | None = None
     layers_offloaded: str = ""
+    #: What the engine settled by itself, which speculation may change: name, as design §5 calls it: value.
+    settled: dict[str, str | float] = Field(default_factory=dict)
+    settled_lines: dict[str, int] = Field(default_factory=dict)
     error_code: str = ""  # of the error tree, where the log names a fault
     error: str = ""
     error_line: int | None = None

@@ -9,7 +9,10 @@ MODES: dict[str, str] = {
     "off": "off",
     "draft": "model",
     "mtp": "model",
+    "eagle": "model",
     "eagle3": "model",
+    "medusa": "model",
+    "mlp-speculator": "model",
     "dflash": "model",
     "dspark": "model",
     "ngram": "ngram",
@@ -21,7 +24,9 @@ MODES: dict[str, str] = {
     "suffix": "ngram",
 }
 #: Modes that need a second model file.
-MODES_WITH_DRAFT_MODEL = frozenset({"draft", "eagle3", "dflash", "dspark"})
+MODES_WITH_DRAFT_MODEL = frozenset({"draft", "eagle", "eagle3", "medusa", "mlp-speculator", "dflash", "dspark"})
+#: Drafters without a model that an engine may let stand beside another one.
+MODES_BESIDE = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 #: Drafters whose state outlives a request: each point gets a trial of its own.
 STATEFUL_MODES = frozenset({"ngram-mod", "ngram-cache", "suffix"})
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from .contexts import repeats_from
 from .integrity import NAMED, failed, not_checked, passed
 from .measurement import AttemptMeasurement, Check, ProbeMeasurement, value_of
-from .spec import STATEFUL_MODES, ExperimentSpec, Point
+from .spec import ExperimentSpec, Point
 
 NAME = "context occupied"
 #: So far apart may count and wish lie: a share, or a few tokens where that is less.
@@ -61,7 +61,7 @@ def cautions(spec: ExperimentSpec) -> list[tuple[str, str]]:
                 "earlier text (n-gram, suffix) find more there than in a context of your own"
             )
             found.append((f"points.{i}.occupied_context", words))
-        elif point.occupied_context and any(a.mode in STATEFUL_MODES for a in spec.arms):
+        elif point.occupied_context and any(a.is_stateful for a in spec.arms):
             words = (
                 "requests of one start share passages of the text that fills the context, in another order: a drafter whose state outlives "
                 "a request may have met them before"

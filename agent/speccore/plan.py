@@ -20,7 +20,7 @@ from .errors import ErrorBody, SpecError
 from .inventory import Peer
 from .order import balanced_orders
 from .protocol import JobPlan, TrialPlan
-from .spec import STATEFUL_MODES, Arm, ExperimentSpec, Point
+from .spec import Arm, ExperimentSpec, Point
 from .workload import Workload
 
 #: A job with more than this would take weeks, and its plan would not fit into a message.
@@ -139,7 +139,7 @@ def _nothing_drawn(spec: ExperimentSpec) -> Iterator[SpecError]:
 
 def _too_much(spec: ExperimentSpec) -> Iterator[SpecError]:
     n_probes = sum(p.n_requests for p in spec.points)
-    starts = {a.name: len(spec.points) if a.mode in STATEFUL_MODES else 1 for a in spec.arms}
+    starts = {a.name: len(spec.points) if a.is_stateful else 1 for a in spec.arms}
     n_trials = spec.blocks * sum(starts.values())
     n_ahead = sum(p.n_requests for p in spec.points if p.warm)
     if spec.warmup.mode == "settled":
@@ -161,7 +161,7 @@ def _too_much(spec: ExperimentSpec) -> Iterator[SpecError]:
 
 def _trials_of(arm: Arm, name: str, points: list[Point], numbered: list[Point]) -> Iterable[tuple[str, list[Point]]]:
     """One trial with all points, or one for each point where the drafter's state outlives a request."""
-    if arm.mode not in STATEFUL_MODES or len(points) == 1:
+    if not arm.is_stateful or len(points) == 1:
         yield name, points
         return
     for point in points:

@@ -208,6 +208,9 @@ class Launch(Peer):
     port: int
     pid: int
     started_at: datetime
+    host: str = "127.0.0.1"  # where it answered
+    kind: Literal["process", "container", "attached"] = "process"
+    container: dict[str, Any] = {}  # image, id, limits, mounts, user, network; how it ended
     healthy_after_s: float | None = None
     exit_code: int | None = None
     stopped_by: Literal["agent", "itself", ""] = ""

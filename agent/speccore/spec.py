@@ -14,13 +14,25 @@ from pydantic_core import PydanticCustomError
 from .canonical import sha256_of
 from .modes import BASELINE_MODE as BASELINE_MODE
 from .modes import MODES as MODES
+from .modes import MODES_BESIDE as MODES_BESIDE
 from .modes import MODES_WITH_DRAFT_MODEL as MODES_WITH_DRAFT_MODEL
 from .modes import STATEFUL_MODES as STATEFUL_MODES
 from .modes import is_model_drafter as is_model_drafter
 from .person import STORED, is_stored
 from .person import Person as Person
 from .spec_rules import Fault, arm_faults, extra_faults, faults_between, idle_model, whole_faults, yaml_word
-from .spec_words import DEVICE_PATTERN, NAME_PATTERN, PLAIN_PATTERN, TEXT_PATTERN, TYPE_PATTERN, given_in_words, nearest, shown, words_of
+from .spec_words import (
+    DEVICE_PATTERN,
+    NAME_PATTERN,
+    PLAIN_PATTERN,
+    SETTING_PATTERN,
+    TEXT_PATTERN,
+    TYPE_PATTERN,
+    given_in_words,
+    nearest,
+    shown,
+    words_of,
+)
 from .sweeps import MAX_ARMS, Swept, swept
 
 SPEC_VERSION = 1
@@ -108,11 +120,28 @@ class Arm(Person):
     )
     draft_kv_type_k: str | None = Field(default=None, max_length=16, pattern=TYPE_PATTERN)
     draft_kv_type_v: str | None = Field(default=None, max_length=16, pattern=TYPE_PATTERN)
-    ngram_size: int | None = Field(default=None, ge=1, le=1024, description="length of the looked-up n-gram")
+    draft_threads: int | None = Field(default=None, ge=1, le=1024, description="CPU threads of the helper model")
+    p_split: float | None = Field(default=None, ge=0, le=1, description="least probability of a second branch of the draft")
+    ngram_size: int | None = Field(default=None, ge=1, le=1024, description="length of the looked-up n-gram; where a range, its longest")
+    ngram_min: int | None = Field(default=None, ge=1, le=1024, description="shortest n-gram that is looked up")
+    ngram_hits: int | None = Field(default=None, ge=1, le=1024, description="how often an n-gram must have come before it is believed")
+    #: Drafters without a model beside the mode's own, in the order in which they are asked; of engines that can combine.
+    also: list[str] = Field(default_factory=list, max_length=len(MODES_BESIDE), description="n-gram drafters that stand beside it")
+    also_limit: int | None = Field(default=None, ge=1, le=1024, description="most tokens that those beside it draft per cycle")
+    #: What the typed fields don't hold: flags of llama-server that belong to speculation, keys of vLLM's speculative config; of a
+    #: control, engine flags that another arm's speculation implies.
+    extra: dict[str, FlagValue] = Field(default_factory=dict)
     #: A second arm of mode off that measures the host's noise floor; never the baseline.
     control: bool = False
 
     _words = field_validator("name", "mode", mode="before")(yaml_word)
+
+    @field_validator("extra", mode="before")
+    @classmethod
+    def _settings(cls, extra: Any, info: ValidationInfo) -> Any:
+        if not is_stored(info):
+            _raise_first(extra_faults(extra, SETTING_PATTERN))
+        return extra
 
     @field_validator("mode")
     @classmethod
@@ -130,6 +159,16 @@ class Arm(Person):
     @property
     def is_baseline(self) -> bool:
         return self.mode == BASELINE_MODE and not self.control
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """Its mode, and what stands beside it."""
+        return self.mode, *self.also
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether a drafter of it remembers earlier requests."""
+        return any(d in STATEFUL_MODES for d in self.drafters)
 
 
 class Sampling(Person):

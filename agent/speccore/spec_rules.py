@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .modes import BASELINE_MODE, MODES, MODES_WITH_DRAFT_MODEL
-from .spec_words import given_in_words, shown
+from .modes import BASELINE_MODE, MODES, MODES_BESIDE, MODES_WITH_DRAFT_MODEL
+from .spec_words import FLAG_PATTERN, SETTING_PATTERN, given_in_words, nearest, shown
 
 _SPECULATION_FIELDS = (
     "draft_model",
@@ -24,6 +24,12 @@ _SPECULATION_FIELDS = (
     "draft_device",
     "draft_kv_type_k",
     "draft_kv_type_v",
+    "draft_threads",
+    "p_split",
+    "ngram_min",
+    "ngram_hits",
+    "also",
+    "also_limit",
 )
 
 #: Of a point: keys that are rarely set and belong to its identity.
@@ -44,6 +50,8 @@ def faults_between(data: Mapping[Any, Any]) -> Iterator[Fault]:
     yield from whole_faults(data)
     for i, arm in enumerate(_mappings(data.get("arms"))):
         yield from ((f"arms.{i}.{key}", words) for key, words in (*arm_faults(arm), *idle_model(arm)))
+        if "extra" in arm:
+            yield from ((f"arms.{i}.extra{key and f'.{key}'}", words) for key, words in extra_faults(arm["extra"], SETTING_PATTERN))
     engine = data.get("engine")
     if isinstance(engine, dict) and "extra" in engine:
         yield from ((f"engine.extra{key and f'.{key}'}", words) for key, words in extra_faults(engine["extra"]))
@@ -92,15 +100,36 @@ def arm_faults(arm: Mapping[Any, Any]) -> Iterator[Fault]:
     mode = yaml_word(arm.get("mode"))
     if mode == BASELINE_MODE:
         for key in _SPECULATION_FIELDS:
-            if arm.get(key) is not None:
+            if arm.get(key) not in (None, []):
                 yield key, f"an arm with mode off can't have {key}: remove it, or choose another mode"
     elif arm.get("control") is True:
         yield "control", "only an arm with mode off can be a control: remove it, or choose mode off"
+    if mode == BASELINE_MODE and arm.get("extra") and arm.get("control") is not True:
+        yield "extra", "the baseline runs as the engine does without speculation: set flags for all arms in engine.extra"
+    yield from _beside(mode, arm)
     if isinstance(mode, str) and mode in MODES_WITH_DRAFT_MODEL and not arm.get("draft_model"):
         yield "draft_model", f"mode {mode} needs a draft_model: name a model"
     low, high = _number(arm, "draft_min"), _number(arm, "draft_limit")
     if low is not None and high is not None and low > high:
         yield "draft_min", f"draft_min {low:g} is over draft_limit {high:g}"
+
+
+def _beside(mode: Any, arm: Mapping[Any, Any]) -> Iterator[Fault]:
+    """What stands beside a drafter."""
+    also = arm.get("also")
+    beside = also if isinstance(also, list) else []
+    known = [d for d in beside if isinstance(d, str)]
+    for d in known:
+        if d not in MODES_BESIDE:
+            yield "also", f"{shown(d)} can't stand beside another drafter{nearest(d[:80], MODES_BESIDE)}; known: {', '.join(MODES_BESIDE)}"
+        elif d == mode or known.count(d) > 1:
+            yield "also", f"{d} is there twice: remove one"
+            return
+    if arm.get("also_limit") is not None and not beside:
+        yield "also_limit", "limits the drafters of also, and there are none: remove it, or name one there"
+    low, high = _number(arm, "ngram_min"), _number(arm, "ngram_size")
+    if low is not None and high is not None and low > high:
+        yield "ngram_min", f"ngram_min {low:g} is over ngram_size {high:g}"
 
 
 def idle_model(arm: Mapping[Any, Any]) -> Iterator[Fault]:
@@ -111,8 +140,8 @@ def idle_model(arm: Mapping[Any, Any]) -> Iterator[Fault]:
         yield "draft_model", f"mode {mode} has no use for a draft_model: remove it, or choose mode draft"
 
 
-def extra_faults(extra: Any) -> Iterator[Fault]:
-    """What no engine's command line could take, by flag."""
+def extra_faults(extra: Any, names: str = FLAG_PATTERN) -> Iterator[Fault]:
+    """What no engine's command line could take, by flag. ``names``: what a flag must look like."""
     if not isinstance(extra, dict):
         yield "", f"should be a mapping of flags, not {given_in_words(extra)}"
         return
@@ -122,8 +151,11 @@ def extra_faults(extra: Any) -> Iterator[Fault]:
         return
     for flag, given in extra.items():
         values = given if isinstance(given, list) else [given]
-        if not isinstance(flag, str) or not re.fullmatch(r"--[a-z0-9][a-z0-9-]*", flag):
-            yield str(flag)[:80].encode("utf-8", "replace").decode(), f"{shown(flag)} is no long flag such as --override-tensor"
+        if not isinstance(flag, str) or not re.fullmatch(names, flag):
+            yield (
+                str(flag)[:80].encode("utf-8", "replace").decode(),
+                f"{shown(flag)} is no long flag such as --override-tensor{'' if names == FLAG_PATTERN else ', and no key such as draft_sample_method'}",
+            )
         elif words := next((w for v in values if (w := _no_value(v, in_list=values is given))), ""):
             yield flag, words
 

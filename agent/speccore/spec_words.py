@@ -15,6 +15,8 @@ from pydantic.fields import FieldInfo
 #: Patterns of the schema, with what they say to a person.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._+/@-]*$"
 TYPE_PATTERN = r"^[a-z0-9_]+$"
+FLAG_PATTERN = r"--[a-z0-9][a-z0-9-]*"
+SETTING_PATTERN = rf"{FLAG_PATTERN}|[a-z][a-z0-9_]*"  # a flag, or a key of an engine's own configuration
 DEVICE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:,-]*$"
 # Control characters are neither seen nor meant; those that turn the direction of writing turn what stands beside them too.
 PLAIN_PATTERN = r"^[^\x00-\x1f\x7f\u2028-\u202e\u2066-\u2069]*$"

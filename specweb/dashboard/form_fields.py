@@ -7,7 +7,7 @@ from typing import Literal
 
 from speccore.spec import MODES, MODES_WITH_DRAFT_MODEL
 
-Kind = Literal["text", "number", "choice", "tick", "area"]
+Kind = Literal["text", "number", "choice", "tick", "area", "list", "map"]
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,30 @@ ARM_MORE = (
     Field(
         "draft_kv_type_v", "Draft KV type V", "Number format of the draft model’s cached values.", default="engine’s", matters="with-model"
     ),
-    _number("ngram_size", "N-gram size", "Length of the text that is looked up in what was said so far.", "engine’s", "with-ngram"),
+    _number("draft_threads", "Draft threads", "CPU threads of the draft model.", "engine’s", "with-model"),
+    _number("p_split", "Split probability", "Least probability of a second branch of the draft, from 0 to 1.", "engine’s", "speculates"),
+    _number(
+        "ngram_size", "N-gram size", "Tokens that are looked up in what was said so far; of a range the most.", "engine’s", "with-ngram"
+    ),
+    _number("ngram_min", "N-gram least", "Of a range the fewest tokens that are looked up.", "engine’s", "with-ngram"),
+    _number("ngram_hits", "N-gram hits", "How often an n-gram must have come before it is believed.", "engine’s", "with-ngram"),
+    Field(
+        "also",
+        "Beside it",
+        "N-gram drafters that stand beside this one, with a comma between.",
+        kind="list",
+        default="none",
+        offers="beside",
+        matters="speculates",
+    ),
+    _number("also_limit", "Limit beside it", "Most tokens that those beside it draft in one cycle.", "engine’s", "speculates"),
+    Field(
+        "extra",
+        "Further settings",
+        "Flags of llama-server or keys of vLLM’s speculative config, as key: value, …",
+        kind="map",
+        default="none",
+    ),
     Field("control", "Control", "A second arm with mode off, which tells how much the host varies by itself.", "tick", matters="plain"),
 )
 POINT = (
@@ -222,7 +245,10 @@ MODE_WORDS: dict[str, str] = {
     "off": "no speculation: the baseline",
     "draft": "a smaller model proposes",
     "mtp": "the target’s own layers propose",
+    "eagle": "an EAGLE head proposes",
     "eagle3": "an EAGLE-3 head proposes",
+    "medusa": "Medusa heads propose",
+    "mlp-speculator": "a small network proposes",
     "dflash": "a DFlash head proposes",
     "dspark": "a DSpark head proposes",
     "ngram": "continues as the same words did before",

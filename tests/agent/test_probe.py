@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
+from specagent.asking import Address
 from specagent.probe import Probed, run_probe
 from specagent.receive import Segment
 from specagent.sse import parse_response, sse_events
@@ -79,7 +80,7 @@ class ScriptedServer:
 def ask(server: ScriptedServer, *, timeout_s: float = 10.0, stop: threading.Event | None = None) -> Probed:
     return run_probe(
         engines.engine("llama-server"),
-        server.port,
+        Address("127.0.0.1", server.port),
         ProbePlan(id="p#1", point="w/c1/ctx0/t0", item="i", seed=7),
         Point(workload="w", max_tokens=16),
         "One two",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from specagent import evidence
+from specagent.asking import Address
 from specagent.together import Plan, run_batch
 from specagent.warming import warm_up
 from speccore import engines, measure, records
@@ -86,7 +87,7 @@ def asking(port: int, stop: threading.Event, seen: list[records.StreamRecord]) -
     t0 = time.monotonic()
 
     def ask(point: Point, plans: Sequence[Plan]) -> list[records.StreamRecord]:
-        probed = run_batch(dialect, port, point, [(p, p.item) for p in plans], t0=t0, timeout_s=10, stop=stop)
+        probed = run_batch(dialect, Address("127.0.0.1", port), point, [(p, p.item) for p in plans], t0=t0, timeout_s=10, stop=stop)
         seen.extend(p.record for p in probed)
         return [p.record for p in probed]
 

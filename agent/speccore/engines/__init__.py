@@ -13,6 +13,11 @@ __all__ = ["SYMBOLIC", "Bindings", "LogRequest", "MetricsPair", "ParsedStream", 
 _ENGINES: dict[str, ModuleType] = {"llama-server": llamacpp}
 
 
+def default_allowed_flags() -> list[str]:
+    """Flags of ``extra`` that a host accepts unless its owner says otherwise, of all engines."""
+    return list(dict.fromkeys(flag for module in _ENGINES.values() for flag in module.DEFAULT_ALLOWED_FLAGS))
+
+
 def engine(name: str) -> ModuleType:
     """The module that renders for the engine and reads what it leaves; raises ``SpecError`` for an unknown one."""
     if name not in _ENGINES:

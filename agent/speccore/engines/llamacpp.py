@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ArmNotSupported, ErrorBody, FlagNotAllowed, SpecError, UnknownModel
@@ -31,15 +31,18 @@ from .shapes import SYMBOLIC, Bindings, Rendered
 
 __all__ = [
     "DEFAULT_ALLOWED_FLAGS",
+    "LOADED_PATHS",
     "OWNED_FLAGS",
     "SPEC_TYPES",
     "SYMBOLIC",
     "Bindings",
     "Rendered",
     "capabilities",
+    "context_and_slots",
     "count_tokens",
     "is_cut",
     "is_speculation",
+    "loaded",
     "loaded_problem",
     "log_requests",
     "look_again",
@@ -64,6 +67,9 @@ __all__ = [
     "window_disagreements",
     "without_speculation",
 ]
+
+#: What tells, once it is healthy, which model it has loaded.
+LOADED_PATHS = ("/props",)
 
 #: llama.cpp rounds the context of a sequence up to a multiple of this.
 CONTEXT_STEP = 256
@@ -291,6 +297,17 @@ def request(item_prompt: str, point: Point, seed: int, *, prefix_cache: bool = F
     }
     body |= {k: v for k in ("top_k", "top_p", "min_p") if (v := getattr(sampling, k)) is not None}
     return "/completion", body
+
+
+def loaded(answers: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the server says of itself, of the answers to ``LOADED_PATHS``."""
+    return answers["/props"]
+
+
+def context_and_slots(props: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Tokens per slot, and slots, as the server says them; None where it doesn't."""
+    slot = props.get("default_generation_settings")
+    return slot.get("n_ctx") if isinstance(slot, dict) else None, props.get("total_slots")
 
 
 def loaded_problem(props: dict[str, Any], settings: EngineSettings, target_path: str, context: int) -> str:

@@ -1,0 +1,82 @@
+"""How an arm's engine is started on this host, whichever way its build runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from . import ready
+from .asking import Address
+from .launch import Ended, Engine
+from .prepared import PreparedJob, launch_command
+
+
+class Running(Protocol):
+    """An engine that was started. ``pid``: the process that has all of it below it; 0 where none can be seen."""
+
+    pid: int
+
+    def ended(self, timeout_s: float = 0) -> Ended | None:
+        """None while it runs. Waits up to ``timeout_s`` for its end."""
+        ...
+
+    def has_gone(self) -> bool:
+        """Whether it has ended, asked at a moment when that may not be told yet."""
+        ...
+
+    def kernel_oom(self) -> bool:
+        """Whether something was killed for want of memory since it was started."""
+        ...
+
+    def stop(self, hurry: threading.Event | None = None) -> Ended:
+        """Ends it with all that is left of it. Safe to call twice."""
+        ...
+
+    def check_listener(self, at: Address) -> None:
+        """Raises :class:`PortUnavailable` if somebody else takes connections there."""
+        ...
+
+
+class Start(Protocol):
+    """A start that is known in every detail and has not happened yet. ``env`` is the whole environment, ``shown`` what evidence tells of it."""
+
+    argv: list[str]
+    env: dict[str, str]
+    shown: dict[str, Any]  # further fields of :class:`speccore.records.Launch`
+
+    def begin(self, folder: Path, log: Path, record: Path | None) -> tuple[Running, Address]:
+        """Starts it. Raises what :class:`Engine` raises."""
+        ...
+
+
+@dataclass
+class ProcessStart:
+    """As a process of this host, on a port of its own."""
+
+    argv: list[str]
+    env: dict[str, str]
+    at: Address
+    shown: dict[str, Any] = field(default_factory=dict)
+
+    def begin(self, folder: Path, log: Path, record: Path | None) -> tuple[Running, Address]:
+        return Engine(self.argv, self.env, folder, log, record=record), self.at
+
+
+def start_of(job: PreparedJob, arm: str, more: Sequence[str] = ()) -> Start:
+    """``more``: words after those of the arm's command. Raises the refusals of the arm as one error."""
+    at = Address(ready.LOOPBACK, ready.free_port())
+    rendered, environment = launch_command(job, arm, at)
+    own = {k: v for k, v in environment.items() if k in job.runtime.env or k in rendered.env}
+    return ProcessStart([*rendered.argv, *more], environment, at, {"env": own, "host": at.host, "port": at.port})
+
+
+def record_of(job: PreparedJob, attempt: str) -> Path | None:
+    """Where a running engine stands on record, so that a later start of the agent can end it."""
+    folder = job.host.engine_records
+    if folder is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder / f"{attempt}.json"
