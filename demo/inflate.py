@@ -5,7 +5,7 @@ changes add weights that are read and multiplied like any others, and whose resu
 
 * feed-forward layers ``width`` times as wide: gate and up projections repeated, down projection extended by zeros;
 * ``layers`` further layers, copies of the last one whose two output projections are zero, so that the residual
-  stream passes unchanged.
+  stream passes unchanged. A head for multi-token prediction (architecture qwen35) keeps its place behind them all.
 
     python -m demo.inflate demo/models/target.gguf heavy.gguf
 """
@@ -26,6 +26,9 @@ WIDTH, LAYERS = 8, 20
 RECIPE_KEY = "specweb.inflated_from"
 #: Types in which bytes of zero mean the number zero and rows can be joined as they are stored.
 ZERO_IS_ZERO = (Q.F32, Q.F16, Q.Q8_0)
+#: Both call the projections that a block adds to the residual stream by these names, in a block of attention.
+ARCHITECTURES = ("llama", "qwen35")
+SILENT = ("attn_output.weight", "ffn_down.weight")
 
 
 class CannotInflate(ValueError):
@@ -33,11 +36,11 @@ class CannotInflate(ValueError):
 
 
 def inflate(source: Path, target: Path, *, width: int = WIDTH, layers: int = LAYERS) -> None:
-    """Writes the heavy form of ``source`` (architecture llama; F32, F16 or Q8_0) to ``target``, by way of a partial file."""
+    """Writes the heavy form of ``source`` (architecture llama or qwen35; F32, F16 or Q8_0) to ``target``, by way of a partial file."""
     reader = gguf.GGUFReader(source)
-    architecture = _value(reader, "general.architecture")
-    if architecture != "llama":
-        raise CannotInflate(f"{source}: architecture {architecture!r}; this recipe knows llama")
+    architecture = str(_value(reader, "general.architecture"))
+    if architecture not in ARCHITECTURES:
+        raise CannotInflate(f"{source}: architecture {architecture!r}; this recipe knows {' and '.join(ARCHITECTURES)}")
     for tensor in reader.tensors:
         if tensor.tensor_type not in ZERO_IS_ZERO:
             raise CannotInflate(f"{source}: tensor {tensor.name} is {tensor.tensor_type.name}; this recipe knows F32, F16 and Q8_0")
@@ -79,12 +82,25 @@ def _value(reader: gguf.GGUFReader, key: str) -> object:
     return field.contents()
 
 
+def _blocks(reader: gguf.GGUFReader) -> tuple[int, int]:
+    """How many blocks the model has, and how many of them, the last ones, are heads for multi-token prediction."""
+    architecture = _value(reader, "general.architecture")
+    heads = reader.get_field(f"{architecture}.nextn_predict_layers")
+    return int(str(_value(reader, f"{architecture}.block_count"))), int(heads.contents()) if heads else 0
+
+
 def _write_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, width: int, layers: int, made_from: str) -> None:
+    architecture = _value(reader, "general.architecture")
+    n_blocks, n_heads = _blocks(reader)
     changed = {
         "general.name": f"{_value(reader, 'general.name')} (inflated)",
-        "llama.block_count": int(str(_value(reader, "llama.block_count"))) + layers,
-        "llama.feed_forward_length": int(str(_value(reader, "llama.feed_forward_length"))) * width,
+        f"{architecture}.block_count": n_blocks + layers,
+        f"{architecture}.feed_forward_length": int(str(_value(reader, f"{architecture}.feed_forward_length"))) * width,
     }
+    recurrent = f"{architecture}.attention.recurrent_layers"  # one for each block, the heads among them
+    if field := reader.get_field(recurrent):
+        old = field.contents()
+        changed[recurrent] = [*old[: n_blocks - n_heads], *[False] * layers, *old[n_blocks - n_heads :]]
     for field in reader.fields.values():
         # The writer itself sets the architecture; GGUF.* describe the file, not the model.
         if field.name.startswith("GGUF.") or field.name == "general.architecture":
@@ -97,18 +113,23 @@ def _write_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, width: int, 
 
 def _tensors(reader: gguf.GGUFReader, width: int, layers: int) -> Iterator[tuple[str, np.ndarray, Q]]:
     """Every tensor of the heavy model: name, rows as stored, type."""
-    n_blocks = int(str(_value(reader, "llama.block_count")))
+    n_blocks, n_heads = _blocks(reader)
+    body = n_blocks - n_heads
     last: list[tuple[str, np.ndarray, Q]] = []
     for tensor in reader.tensors:
         data = _widened(tensor.name, tensor.data, width)
+        block, _, name = tensor.name.removeprefix("blk.").partition(".")
+        if tensor.name.startswith("blk.") and int(block) >= body:
+            yield f"blk.{int(block) + layers}.{name}", data, tensor.tensor_type
+            continue
         yield tensor.name, data, tensor.tensor_type
-        prefix = f"blk.{n_blocks - 1}."
-        if tensor.name.startswith(prefix):
-            last.append((tensor.name.removeprefix(prefix), data, tensor.tensor_type))
-    for block in range(n_blocks, n_blocks + layers):
+        if tensor.name.startswith(f"blk.{body - 1}."):
+            last.append((name, data, tensor.tensor_type))
+    if layers and not set(SILENT) <= {name for name, _, _ in last}:
+        raise CannotInflate(f"block {body - 1} has no {' or no '.join(SILENT)}: only a block of attention can be repeated in silence")
+    for block in range(body, body + layers):
         for name, data, kind in last:
-            silent = name in ("attn_output.weight", "ffn_down.weight")
-            yield f"blk.{block}.{name}", np.zeros_like(data) if silent else data, kind
+            yield f"blk.{block}.{name}", np.zeros_like(data) if name in SILENT else data, kind
 
 
 def _widened(name: str, rows: np.ndarray, width: int) -> np.ndarray:
