@@ -5,17 +5,26 @@ from __future__ import annotations
 from types import ModuleType
 
 from ..errors import SpecError
-from . import llamacpp
+from . import llamacpp, vllm
 from .shapes import SYMBOLIC, Bindings, LogRequest, MetricsPair, ParsedStream, ProbeCounts, Rendered
 
-__all__ = ["SYMBOLIC", "Bindings", "LogRequest", "MetricsPair", "ParsedStream", "ProbeCounts", "Rendered", "engine", "llamacpp"]
+__all__ = ["SYMBOLIC", "Bindings", "LogRequest", "MetricsPair", "ParsedStream", "ProbeCounts", "Rendered", "engine", "llamacpp", "vllm"]
 
-_ENGINES: dict[str, ModuleType] = {"llama-server": llamacpp}
+_ENGINES: dict[str, ModuleType] = {"llama-server": llamacpp, "vllm": vllm}
 
 
 def default_allowed_flags() -> list[str]:
     """Flags of ``extra`` that a host accepts unless its owner says otherwise, of all engines."""
     return list(dict.fromkeys(flag for module in _ENGINES.values() for flag in module.DEFAULT_ALLOWED_FLAGS))
+
+
+def names() -> list[str]:
+    return list(_ENGINES)
+
+
+def register(name: str, module: ModuleType) -> None:
+    """Makes an engine known by its name, of at most 20 letters; see docs/engines.md for what its module has."""
+    _ENGINES[name] = module
 
 
 def engine(name: str) -> ModuleType:

@@ -1,0 +1,47 @@
+"""vLLM's questions about text: how many tokens it is, what tokens say, and how a chat template puts a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .llamacpp_text import thought_marks
+
+__all__ = ["Asked", "count_tokens", "put_by_template", "text_in", "text_of_tokens", "thought_marks", "tokens_in", "tokens_of_text"]
+
+Asked = tuple[str, dict[str, Any]]  # path and JSON body
+
+
+def count_tokens(prompt: str) -> Asked:
+    """Asks for the tokens of a whole prompt, as a completion would read it."""
+    return "/tokenize", {"prompt": prompt, "add_special_tokens": True}
+
+
+def tokens_of_text(text: str) -> Asked:
+    """Asks for the tokens of a part of a prompt."""
+    return "/tokenize", {"prompt": text, "add_special_tokens": False}
+
+
+def text_of_tokens(ids: Sequence[int]) -> Asked:
+    return "/detokenize", {"tokens": list(ids)}
+
+
+def tokens_in(reply: Mapping[str, Any]) -> list[int]:
+    """Raises ValueError if the reply holds no tokens."""
+    tokens = reply.get("tokens")
+    if not isinstance(tokens, list) or not all(type(t) is int for t in tokens):
+        raise ValueError("the reply of /tokenize holds no list of tokens")
+    return tokens
+
+
+def text_in(reply: Mapping[str, Any]) -> str:
+    """Of /detokenize. Raises ValueError if there is none."""
+    text = reply.get("prompt")
+    if not isinstance(text, str):
+        raise ValueError("the reply holds no text")
+    return text
+
+
+def put_by_template(messages: Sequence[Mapping[str, str]], thinking: bool) -> Asked:
+    """Asks for the prompt that the model's chat template makes of the messages."""
+    return "/tokenize", {"messages": [dict(m) for m in messages], "chat_template_kwargs": {"enable_thinking": thinking}}
