@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 from ..cycles import accepted_by_position, cycles, impossible
 from ..measurement import Counters, Maybe, Number, Source, Withheld, value_of
 from ..records import LOG, METRICS, RECORDS, StreamRecord
 from .shapes import LogRequest, MetricsPair, ProbeCounts
+from .trust import contradictions, differing, is_number, missing, padded, trimmed, trusted, window_sums
 
 _PREFIX = "llamacpp:"
 DRAFTS, DRAFTED = f"{_PREFIX}spec_decode_num_drafts_total", f"{_PREFIX}spec_decode_num_draft_tokens_total"
@@ -68,11 +69,11 @@ def probe_counts(record: StreamRecord, line: int, *, off: bool, metrics: Metrics
     counters = reader.off_counters() if off else reader.counters()
     types = reported_types(record.generation_settings)
     return ProbeCounts(
-        prompt_tokens=reader.final("tokens_evaluated") or _missing("the final event has no tokens_evaluated"),
+        prompt_tokens=reader.final("tokens_evaluated") or missing("the final event has no tokens_evaluated"),
         completion_tokens=client,
         server_tokens=server,
         cache_hit_tokens=reader.cache_hits(),
-        prompt_ms=reader.timing("prompt_ms") or _missing("the engine reported no time for the prompt"),
+        prompt_ms=reader.timing("prompt_ms") or missing("the engine reported no time for the prompt"),
         finish_reason=_FINISH.get(str(record.final.get("stop_type", "")), str(record.final.get("stop_type", ""))),
         speculation_reported=None if types is None else bool(types),
         reported_types=types or [],
@@ -87,30 +88,9 @@ def reported_types(generation_settings: dict[str, Any]) -> list[str] | None:
     return None if types is None else [t for t in str(types).split(",") if t and t != "none"]
 
 
-def _missing(reason: str, code: str = "missing") -> Withheld:
-    return Withheld(withheld=reason, reason_code=code)
-
-
 def window_disagreements(counts: Sequence[ProbeCounts], metrics: MetricsPair) -> list[str]:
-    """Where requests that ran together don't add up to the growth of the engine's counters around them.
-
-    ``counts``: of every request in that window, all of them answered. A sum that lacks a request's count says nothing.
-    """
-    sums: dict[str, tuple[list[Maybe], str]] = {
-        "tokens": ([c.completion_tokens for c in counts], PREDICTED),
-        "drafted": ([c.counters.drafted for c in counts], DRAFTED),
-        "accepted": ([c.counters.accepted for c in counts], ACCEPTED),
-        "verify_steps": ([c.counters.verify_steps for c in counts], DRAFTS),
-    }
-    found = []
-    for what, (numbers, metric) in sums.items():
-        grown, known = metrics.growth(metric), [n.value for n in numbers if isinstance(n, Number)]
-        if grown is not None and len(known) == len(counts) and sum(known) != grown:
-            found.append(
-                f"{what}: {sum(known):g} in {len(counts)} requests by {RECORDS}; "
-                f"{grown:g} by {METRICS} line {metrics.line} ({metric} after − before)"
-            )
-    return found
+    """Where requests that ran together don't add up; see :func:`speccore.engines.trust.window_sums`."""
+    return window_sums(counts, metrics, {"tokens": PREDICTED, "drafted": DRAFTED, "accepted": ACCEPTED, "verify_steps": DRAFTS})
 
 
 class _Reader:
@@ -134,11 +114,11 @@ class _Reader:
 
     def final(self, key: str) -> Number | None:
         value = self.record.final.get(key)
-        return self.stream(value, f"final.{key}") if _is_number(value) else None
+        return self.stream(value, f"final.{key}") if is_number(value) else None
 
     def timing(self, key: str) -> Number | None:
         value = self.timings.get(key)
-        return self.stream(value, f"final.timings.{key}") if _is_number(value) else None
+        return self.stream(value, f"final.timings.{key}") if is_number(value) else None
 
     def growth(self, name: str) -> Number | None:
         value = self.metrics.growth(name) if self.metrics else None
@@ -161,36 +141,36 @@ class _Reader:
         without_id = sum(e.without_id for e in self.record.events)
         uncounted = any(e.uncounted for e in self.record.events)
         if uncounted or (tokens == 0 and (value_of(self.server_tokens()) or 0) > 0):
-            return _missing("the engine sent neither ids nor a running count with its events", "no_client_count")
+            return missing("the engine sent neither ids nor a running count with its events", "no_client_count")
         field = "ids" if not without_id else "the engine's running count" if without_id == tokens else f"ids, and {without_id} held back"
-        return _trusted([self.stream(tokens, f"events: {field}"), *self._server_counts()], "")
+        return trusted([self.stream(tokens, f"events: {field}"), *self._server_counts()], "")
 
     def server_tokens(self) -> Maybe:
-        return _trusted(self._server_counts(), "the server reported no count")
+        return trusted(self._server_counts(), "the server reported no count")
 
     def _server_counts(self) -> list[Number | None]:
         return [self.final("tokens_predicted"), self.timing("predicted_n"), self.growth(PREDICTED), self.logged("tokens")]
 
     def cache_hits(self) -> Maybe:
-        return _trusted([self.timing("cache_n"), self.growth(CACHED)], "the engine doesn't say what came from its cache")
+        return trusted([self.timing("cache_n"), self.growth(CACHED)], "the engine doesn't say what came from its cache")
 
     def emitted(self) -> Maybe:
         client = self.client_tokens()
         if not isinstance(client, Number):
             return client
         if client.value < 1:
-            return _missing("no token came", "no_tokens")
+            return missing("no token came", "no_tokens")
         return self.stream(client.value - 1, "tokens − the prefill's one")
 
     def eval_ms(self) -> Maybe:
         if sum(e.tokens for e in self.record.events) < 2:
-            return _missing("one token is no time to measure", "one_arrival")
-        return _trusted([self.timing("predicted_ms"), self.logged("eval_ms")], "the engine reported no time")
+            return missing("one token is no time to measure", "one_arrival")
+        return trusted([self.timing("predicted_ms"), self.logged("eval_ms")], "the engine reported no time")
 
     # speculation
 
     def off_counters(self) -> Counters:
-        off = _missing("speculation is off", "off")
+        off = missing("speculation is off", "off")
         emitted = self.emitted()
         if self.steps is not None and self.is_exact:
             steps: Maybe = self.stream(len(self.steps), "events: moves of predicted_ms")
@@ -211,7 +191,7 @@ class _Reader:
     def counters(self) -> Counters:
         drafted, accepted = self.draft_total("draft_n", DRAFTED), self.draft_total("draft_n_accepted", ACCEPTED)
         decode_steps = self.decode_steps(accepted)
-        committed: Maybe = _missing("needs accepted tokens and decode steps")
+        committed: Maybe = missing("needs accepted tokens and decode steps")
         if isinstance(accepted, Number) and isinstance(decode_steps, Number):
             committed = self.stream(accepted.value + decode_steps.value, "accepted + one for each decode step")
         positions, source = self.positions(drafted)
@@ -222,7 +202,7 @@ class _Reader:
             verify_steps=self.verify_steps(drafted),
             decode_steps=decode_steps,
             emitted=self.emitted(),
-            draft_ms=self.logged("draft_ms") or _missing("the log has no drafting time (needs log_verbosity 4)"),
+            draft_ms=self.logged("draft_ms") or missing("the log has no drafting time (needs log_verbosity 4)"),
             eval_ms=self.eval_ms(),
             accepted_by_position=positions,
             accepted_by_position_source=source,
@@ -234,20 +214,20 @@ class _Reader:
         running = getattr(self.last_draft, key) if self.last_draft is not None else None
         streamed = None if running is None else self.stream(running, f"events: last {key}")
         logged = self.logged("drafted" if key == "draft_n" else "accepted")
-        return _trusted([streamed, self.timing(key), self.growth(metric), logged], "the engine reported no draft counts")
+        return trusted([streamed, self.timing(key), self.growth(metric), logged], "the engine reported no draft counts")
 
     def decode_steps(self, accepted: Maybe) -> Maybe:
         if self.steps is not None and self.is_exact:
             return self.stream(len(self.steps), "events: moves of predicted_ms")
         emitted = self.emitted()
         if not isinstance(emitted, Number) or not isinstance(accepted, Number):
-            return _missing("needs per-token timings, or counts of accepted tokens")
+            return missing("needs per-token timings, or counts of accepted tokens")
         dropped = self.dropped_at_end()
         if dropped is None:
-            return _missing("the last cycle may have accepted tokens that were not sent, and the stream doesn't show its cycles")
+            return missing("the last cycle may have accepted tokens that were not sent, and the stream doesn't show its cycles")
         steps = emitted.value - accepted.value + dropped
         if steps < 0:
-            return _missing(
+            return missing(
                 f"{accepted.value:g} tokens accepted against {emitted.value:g} sent: the counts contradict each other", "impossible"
             )
         return self.stream(steps, "emitted − accepted (first token from the prefill)")
@@ -265,7 +245,7 @@ class _Reader:
             streamed = self.stream(sum(c.drafted > 0 for c in self.steps), "events: cycles with a draft")
         elif isinstance(drafted, Number) and drafted.value == 0:
             streamed = drafted.model_copy(update={"also": []})
-        return _trusted([streamed, self.growth(DRAFTS), self.logged("verify_steps")], "the engine doesn't count its drafts")
+        return trusted([streamed, self.growth(DRAFTS), self.logged("verify_steps")], "the engine doesn't count its drafts")
 
     def positions(self, drafted: Maybe) -> tuple[list[int] | Withheld, Source | None]:
         if self.steps is not None and self.is_exact and self.last_draft is not None:
@@ -276,7 +256,7 @@ class _Reader:
         grown = self.positions_by_metrics()
         if grown and self.metrics:
             return grown, Source(file=METRICS, line=self.metrics.line, field=f"{BY_POSITION} after − before")
-        return _missing("the engine doesn't count by position"), None
+        return missing("the engine doesn't count by position"), None
 
     def positions_by_metrics(self) -> list[int] | None:
         grown = self.metrics.growth_by_label(BY_POSITION) if self.metrics else None
@@ -305,59 +285,12 @@ class _Reader:
             return []
         ours = f"{positions} by {source.file} ({source.field})"
         grown = self.positions_by_metrics()
-        if grown is not None and _trimmed(grown) != _trimmed(positions):
+        if grown is not None and trimmed(grown) != trimmed(positions):
             return [f"accepted_by_position: {ours}; {grown} by {METRICS} ({BY_POSITION})"]
         rates = self.log.rate_by_position if self.log else []
         if rates and steps:
             width = max(len(rates), len(positions))
-            pairs = zip(_padded(rates, width), _padded(positions, width))
+            pairs = zip(padded(rates, width), padded(positions, width))
             if any(abs(rate - n / steps) > _RATE_ROUNDING for rate, n in pairs):
                 return [f"accepted_by_position: {ours}, of {steps:g} steps; rates {rates} by {LOG} (acc per pos)"]
         return []
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
-
-
-def _trusted(sources: Sequence[Number | None], if_none: str) -> Maybe:
-    """The first number, with what the others say beside it; withheld where all are silent."""
-    numbers = [n for n in sources if n is not None]
-    if not numbers:
-        return _missing(if_none)
-    return numbers[0].model_copy(update={"also": numbers[1:]})
-
-
-def differing(what: str, number: Maybe) -> list[str]:
-    """A number whose sources don't all say the same, told with every value and its place."""
-    if not isinstance(number, Number) or all(other.value == number.value for other in number.also):
-        return []
-    return [f"{what}: " + "; ".join(f"{n.value:g} by {n.place()}" for n in [number, *number.also])]
-
-
-def contradictions(counters: Counters) -> list[str]:
-    """Counts that are each possible and together are not, with their places."""
-    found = []
-    for less, more in (("accepted", "drafted"), ("verify_steps", "drafted"), ("verify_steps", "decode_steps"), ("emitted", "committed")):
-        a, b = getattr(counters, less), getattr(counters, more)
-        if isinstance(a, Number) and isinstance(b, Number) and a.value > b.value:
-            found.append(f"{less}: {a.value:g} by {a.place()} against {b.value:g} {more} by {b.place()}")
-    for steps in ("verify_steps", "decode_steps"):
-        a, b = counters.drafted, getattr(counters, steps)
-        if isinstance(a, Number) and isinstance(b, Number) and a.value > 0 and b.value == 0:
-            found.append(f"drafted: {a.value:g} by {a.place()} against 0 {steps} by {b.place()}")
-    if isinstance(counters.decode_steps, Withheld) and counters.decode_steps.reason_code == "impossible":
-        found.append(f"decode_steps: {counters.decode_steps.withheld}")
-    positions, accepted = counters.accepted_by_position, value_of(counters.accepted)
-    if not isinstance(positions, Withheld) and accepted is not None and sum(positions) != accepted:
-        found.append(f"accepted_by_position: {positions}, together {sum(positions)}, of {accepted:g} accepted")
-    return found
-
-
-def _trimmed(positions: Sequence[float]) -> list[float]:
-    end = max((i for i, n in enumerate(positions, 1) if n), default=0)
-    return list(positions[:end])
-
-
-def _padded(values: Sequence[float], width: int) -> list[float]:
-    return [*values, *[0.0] * (width - len(values))]

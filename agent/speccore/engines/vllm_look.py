@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .vllm_steps import said_of
+
 _STREAMED_ONLY = frozenset({"stream_options"})
 
 
 def look_again(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A request that was timed, once more, not streamed and with how sure the model was of each token."""
-    return whole_answer(body) | {"logprobs": 2}
+    """A request that was timed, once more, not streamed and with how sure the model was of each token.
+
+    Tokens go by their ids: two of them may have the same text, and one would hide the other.
+    """
+    return whole_answer(body) | {"logprobs": 2, "return_tokens_as_token_ids": True}
 
 
 def whole_answer(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,10 +30,10 @@ def read_ids(data: Any) -> list[int] | None:
 
 
 def read_drafted(data: Any) -> int | None:
-    metrics = data.get("metrics") if isinstance(data, dict) else None
-    said = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
-    drafted = said.get("num_draft_tokens") if isinstance(said, dict) else None
-    return drafted if type(drafted) is int else None
+    """Tokens drafted for the answer; None where the engine doesn't say, or speculation is off."""
+    said = said_of(data) if isinstance(data, dict) else {}
+    drafted = said.get("num_draft_tokens")
+    return drafted if type(drafted) is int and said.get("num_spec_tokens") != 0 else None
 
 
 def read_look(data: Any) -> tuple[list[int], list[float]] | str:
@@ -39,9 +44,10 @@ def read_look(data: Any) -> tuple[list[int], list[float]] | str:
     told = _choice(data).get("logprobs")
     try:
         tops = [sorted(map(float, top.values()), reverse=True)[:2] for top in told["top_logprobs"]]
+        of = told["tokens"]
     except (TypeError, KeyError, ValueError, AttributeError):
         return "the answer holds no probabilities"
-    if len(tops) != len(ids) or any(len(top) < 2 for top in tops):
+    if of != [f"token_id:{i}" for i in ids] or len(tops) != len(ids) or any(len(top) < 2 for top in tops):
         return "the answer's probabilities are not those of its tokens"
     return ids, [round(top[0] - top[1], 4) for top in tops]
 
