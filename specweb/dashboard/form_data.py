@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from speccore.spec import ExperimentSpec
 
 from .form_fields import FIXED, ROW_WORDS, ROWS, SINGLE, Field
+from .form_flow import flow_text, list_value, map_fault, map_value
 
 _ROW_FIELD = re.compile(rf"({'|'.join(map(re.escape, ROWS))})-([0-9]{{1,4}})-(.+)")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
@@ -95,6 +96,13 @@ def labels_twice(typed: Typed) -> list[tuple[str, str]]:
     return twice
 
 
+def unreadable(typed: Typed) -> list[tuple[str, str]]:
+    """(field name, why) of each text that should be a mapping and can't be read as one."""
+    fields = [(group, f) for group, own in ROWS.items() for f in own if f.kind == "map"]
+    texts = [(f"{group}-{i}-{f.name}", row.get(f.name, "").strip()) for group, f in fields for i, row in enumerate(typed.rows[group])]
+    return [(name, why) for name, text in texts if text and (why := map_fault(text))]
+
+
 def _row_data(fields: Sequence[Field], row: Row) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for f in fields:
@@ -119,7 +127,9 @@ def _value(f: Field, text: str) -> Any:
     shown = text if f.kind == "area" else text.strip()
     if not shown.strip():
         return None
-    return _number(shown) if f.kind == "number" else shown
+    if f.kind in _READERS:
+        return _READERS[f.kind](shown)
+    return shown
 
 
 def _number(text: str) -> int | float | str:
@@ -128,6 +138,10 @@ def _number(text: str) -> int | float | str:
     if _DECIMAL.fullmatch(text) and math.isfinite(number := float(text)):
         return number
     return text
+
+
+#: Kinds of fields whose text stands for something else, with what reads it; what can't be read stays the text that was typed.
+_READERS: dict[str, Callable[[str], Any]] = {"number": _number, "list": list_value, "map": map_value}
 
 
 def _extra_of(rows: Sequence[Row]) -> dict[str, Any]:
@@ -247,6 +261,8 @@ def _texts(fields: Sequence[Field], node: Mapping[Any, Any], at: str, left: list
 
 def _text(f: Field, value: Any) -> str | None:
     """What one types for a value; None where the field can't show it."""
+    if (f.kind == "list" and isinstance(value, list)) or (f.kind == "map" and isinstance(value, dict)):
+        return flow_text(value)
     if isinstance(value, list | dict | set | bytes):
         return None
     if f.kind == "tick":

@@ -11,7 +11,7 @@ from speccore.spec import SpecProblem
 
 from . import form_fields as fields
 from .form_choices import Choices, HostChoice, Offer
-from .form_data import HOSTS, Typed, labels_twice, place_of, read_typed, words_of
+from .form_data import HOSTS, Typed, labels_twice, place_of, read_typed, unreadable, words_of
 from .form_fields import ROWS, Field, mode_class
 from .form_rows import MOST
 
@@ -95,9 +95,8 @@ def faults_of(problems: Iterable[SpecProblem], sent: Sent) -> list[Fault]:
 
 def own_faults(sent: Sent) -> list[Fault]:
     """What only the form can see."""
-    return [
-        Fault(name, f"the label {key!r} is there twice: keep one of them", words_of(name)) for name, key in labels_twice(sent.typed) if key
-    ]
+    twice = [(name, f"the label {key!r} is there twice: keep one of them") for name, key in labels_twice(sent.typed) if key]
+    return [Fault(name, words, words_of(name)) for name, words in [*twice, *unreadable(sent.typed)]]
 
 
 @dataclass(frozen=True)

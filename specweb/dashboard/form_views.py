@@ -122,7 +122,8 @@ def _checked(team: Team, sent: Sent) -> tuple[Checked, list[Fault]]:
     """The experiment of the view that is open, or all that is wrong with it."""
     own = own_faults(sent) if sent.view == "form" else []
     checked: Checked = check_yaml(sent.yaml.encode("utf-8", "replace"), team) if sent.view == "yaml" else check(data_of(sent.typed), team)
-    faults = faults_of(checked.problems, sent)
+    told = {fault.name for fault in own}  # once, and by who knows why
+    faults = [fault for fault in faults_of(checked.problems, sent) if not fault.name or fault.name not in told]
     return (replace(checked, spec=None) if own else checked), own + faults
 
 

@@ -10,7 +10,7 @@ import pytest
 from django.http import QueryDict
 from hypothesis import given
 from hypothesis import strategies as st
-from speccore.spec import MODES, MODES_WITH_DRAFT_MODEL, ExperimentSpec, parse_spec
+from speccore.spec import MODES, MODES_BESIDE, MODES_WITH_DRAFT_MODEL, ExperimentSpec, parse_spec
 from speccore.yamltext import data_to_yaml, read_yaml
 
 from specweb.dashboard import form_choices, form_rows
@@ -24,6 +24,7 @@ from specweb.dashboard.form_data import (
     place_of,
     read_typed,
     typed_of,
+    unreadable,
     words_of,
 )
 from specweb.dashboard.form_fields import MODE_WORDS, ROWS, SINGLE
@@ -40,9 +41,11 @@ sentence = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_charac
 flag_words = words.filter(lambda t: "\0" not in t)
 floats = st.floats(0, 1, allow_nan=False)
 flags = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8).map(lambda t: f"--{t}")
+settings = flags | st.text(string.ascii_lowercase + string.digits + "_", min_size=1, max_size=8).filter(lambda t: t[0].isalpha())
 flag_values = st.one_of(
     st.booleans(), st.integers(-(2**31), 2**31), st.floats(-1e6, 1e6), st.text(max_size=12).filter(lambda t: "\0" not in t)
 )
+lists = st.lists(flag_values.filter(lambda v: not isinstance(v, bool)), min_size=2, max_size=3)
 
 
 def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -61,6 +64,8 @@ def arms(draw: st.DrawFn, name: str) -> dict[str, Any]:
         "p_min": draw(maybe(floats)),
         "draft_gpu_layers": draw(maybe(st.integers(0, 99))),
         "ngram_size": draw(maybe(st.integers(1, 64))),
+        "also": draw(st.lists(st.sampled_from([m for m in MODES_BESIDE if m != mode]), max_size=3, unique=True)),
+        "extra": draw(st.dictionaries(settings, flag_values | lists, max_size=3)),
     }
 
 
@@ -69,7 +74,6 @@ def specs(draw: st.DrawFn) -> ExperimentSpec:
     arm_names = draw(st.lists(names, min_size=2, max_size=5, unique=True))
     work = draw(st.lists(words, min_size=1, max_size=4, unique=True))
     baseline = {"name": arm_names[0], "mode": "off"}
-    lists = st.lists(flag_values.filter(lambda v: not isinstance(v, bool)), min_size=2, max_size=3)
     data: dict[str, Any] = {
         "name": draw(words),
         "question": draw(sentence),
@@ -206,6 +210,57 @@ def test_a_value_without_a_flag_is_a_fault_and_not_dropped():
     assert place_of("engine.extra.", Typed().with_rows("engine-extra", [{"flag": "", "value": "lost?"}])) == "engine-extra-0-flag"
 
 
+def arm_of(**row: str) -> dict[str, Any]:
+    return data_of(Typed().with_rows("arms", [row]))["arms"][0]
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("ngram-mod", ["ngram-mod"]),
+        (" ngram-mod , ngram-simple,", ["ngram-mod", "ngram-simple"]),
+        ("[ngram-mod, ngram-simple]", ["ngram-mod", "ngram-simple"]),
+        ("ngram-mod ngram-simple", ["ngram-mod ngram-simple"]),
+        (" , ", ","),
+    ],
+)
+def test_words_with_commas_between_are_a_list(text, data):
+    assert arm_of(also=text) == {"also": data}
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("draft_sample_method: greedy, n: 3", {"draft_sample_method": "greedy", "n": 3}),
+        ("{p: 0.5, deep: true}", {"p": 0.5, "deep": True}),
+        ("--no-async-scheduling", {"--no-async-scheduling": True}),
+        ("--lora: [a.gguf, b.gguf]", {"--lora": ["a.gguf", "b.gguf"]}),
+        ('a: "1", b: "x, y: z"', {"a": "1", "b": "x, y: z"}),
+    ],
+)
+def test_keys_and_values_with_commas_between_are_a_mapping(text, data):
+    assert arm_of(extra=text) == {"extra": data}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1, a: 2", "the key 'a' is there twice"),
+        ("a: b: c", "can't be read"),
+        ("{a: 1", "can't be read"),
+        ("a: [1, 2", "can't be read"),
+        ("{a: 1}, {b: 2}", "can't be read"),
+    ],
+)
+def test_what_is_no_mapping_stays_as_typed_and_is_told_beside_its_field(text, words):
+    filled = Typed().with_rows("arms", [{"name": "a"}, {"name": "b", "extra": text}])
+    assert data_of(filled)["arms"][1]["extra"] == text
+    assert typed_of(data_of(filled))[0].rows["arms"][1]["extra"] == text
+    ((place, why),) = unreadable(filled)
+    assert place == "arms-1-extra"
+    assert words in why
+
+
 def test_a_label_that_is_there_twice_is_told():
     rows = [{"key": "gpu", "value": "a"}, {"key": "", "value": ""}, {"key": " gpu", "value": "b"}]
     assert labels_twice(Typed().with_rows("placement-labels", rows)) == [("placement-labels-2-key", "gpu")]
@@ -235,6 +290,13 @@ def test_words_of_yaml_that_are_truth_values_are_shown_as_meant():
         ("{engine: {prefix_cache: perhaps}}", ["engine.prefix_cache"]),
         ("{placement: {hosts: x}}", ["placement.hosts"]),
         ("{placement: {labels: [x]}}", ["placement.labels"]),
+        ("{arms: [{also: [3]}]}", ["arms.0.also"]),
+        ("{arms: [{also: ['a, b']}]}", ["arms.0.also"]),
+        ("{arms: [{extra: {a: {b: 1}}}]}", []),  # and refused beside its field
+        ("{arms: [{extra: [1]}]}", ["arms.0.extra"]),
+        ("{arms: [{extra: {a: 123456789012345678901234567890}}]}", []),
+        ("{arms: [{extra: {a: }}]}", ["arms.0.extra"]),
+        ("{arms: [{extra: {}, also: []}]}", []),
         ("{version: 2}", ["version"]),
         ("{version: 1, warmup: {mode: fixed, requests: 2}, runtime: , arms: , placement: {labels: }}", []),
     ],
@@ -325,6 +387,8 @@ def test_a_sweep_that_can_t_be_changes_nothing_and_says_why(sweep, words):
         ("arms", "arms", "Arms"),
         ("arms.1.draft_limit", "arms-1-draft_limit", "Arm 2, draft limit"),
         ("arms.1", "arms-1-name", "Arm 2, name"),
+        ("arms.1.also", "arms-1-also", "Arm 2, beside it"),
+        ("arms.1.extra.--lora", "arms-1-extra", "Arm 2, further settings"),
         ("arms.7.name", "arms", "Arms"),
         ("points.0.sampling.temperature", "points-0-sampling-temperature", "Point 1, temperature"),
         ("points.0.sampling", "points-0-sampling-temperature", "Point 1, temperature"),
