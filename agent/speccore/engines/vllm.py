@@ -34,6 +34,7 @@ __all__ = [
     "DEFAULT_ALLOWED_FLAGS",
     "LOADED_PATHS",
     "MEASURING_FLAGS",
+    "MODEL_ENDING",
     "NEVER_ENVIRONMENT",
     "OWNED_FLAGS",
     "SPEC_TYPES",
@@ -76,6 +77,8 @@ __all__ = [
 
 #: What tells, once it is healthy, which model it has loaded.
 LOADED_PATHS = ("/v1/models",)
+#: How the name of a model's file ends; empty where it is a folder.
+MODEL_ENDING = ""
 #: What requests may call the model, so that no answer bears a path of the host.
 SERVED_NAME = "target"
 #: Settings that mean nothing to vLLM, with what to do instead.

@@ -213,18 +213,23 @@ def capabilities(help_text: str) -> Capabilities:
     config, is believed to know all, and says at its start if it doesn't.
     """
     flags: dict[str, str] = {}
+    switches: list[str] = []
     methods: list[str] = []
     for invocation, _ in entries(help_text):
         names = names_of(invocation)
-        flags |= _canonical(names)
+        flags |= (known := _canonical(names))
+        if invocation == ", ".join(names):  # nothing stands for a value
+            switches += dict.fromkeys(known.values())
         if "--spec-method" in names:
             listed = re.search(r"\{([^{}]*)\}", invocation)
-            methods = [m for m in listed[1].split(",") if m and m != "None"] if listed else []
+            # Those of one family's heads are older names of mtp.
+            methods = [m for m in listed[1].split(",") if m and m != "None" and not m.endswith("_mtp")] if listed else []
     if SPECULATIVE_CONFIG_FLAG in flags and not methods:
         methods = list(SPEC_TYPES.values())
     return Capabilities(
         dialect=DIALECT if "--max-model-len" in flags else "none",
         flags=flags,
+        switches=sorted(switches),
         spec_types=methods,
         help_sha256=hashlib.sha256(help_text.encode()).hexdigest(),
     )
