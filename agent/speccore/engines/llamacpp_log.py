@@ -6,13 +6,9 @@ The wording has changed often; several grammars are read, and an unknown one giv
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 from ..errors import (
-    EngineError,
-    EngineExitedAtStart,
-    EngineKilledAtStart,
-    EngineNotHealthy,
     EngineOutOfMemory,
     FlagRefused,
     HeadMissing,
@@ -22,39 +18,29 @@ from ..errors import (
     VocabMismatch,
 )
 from ..measurement import LogFacts
+from . import failures
+from .failures import Fault, Found, Told, fault, first_fault, lines_of
 from .shapes import LogRequest
 
 _N = TypeVar("_N", int, float)
 
 
-class _Fault(NamedTuple):
-    error: type[SpecWebError]
-    pattern: re.Pattern[str]
-    remedy: str | None = None
-
-
-def _fault(error: type[SpecWebError], pattern: str, remedy: str | None = None) -> _Fault:
-    return _Fault(error, re.compile(pattern, re.IGNORECASE), remedy)
-
-
-#: Exit codes of signal 9, as Python and as a shell tell it.
-KILLED = (-9, 137)
 _MEMORY_REMEDY = "Use a smaller context, fewer slots, fewer gpu_layers or a smaller helper model."
 #: In order of weight: the first kind that the log has names the failure.
-_FAULTS: tuple[_Fault, ...] = (
-    _fault(FlagRefused, r"error while handling argument|^error: (invalid|unknown) argument|the argument has been removed"),
-    _fault(PortUnavailable, r"couldn'?t bind (to server|HTTP server) socket|address already in use"),
-    _fault(VocabMismatch, r"draft model vocab .*must match"),
-    _fault(VocabMismatch, r"target and draft vocabs? are not compatible|draft model .*not compatible with the target model"),
-    _fault(HeadMissing, r"model doesn'?t contain (MTP|EAGLE\w*) layers"),
-    _fault(
+_FAULTS: tuple[Fault, ...] = (
+    fault(FlagRefused, r"error while handling argument|^error: (invalid|unknown) argument|the argument has been removed"),
+    fault(PortUnavailable, r"couldn'?t bind (to server|HTTP server) socket|address already in use"),
+    fault(VocabMismatch, r"draft model vocab .*must match"),
+    fault(VocabMismatch, r"target and draft vocabs? are not compatible|draft model .*not compatible with the target model"),
+    fault(HeadMissing, r"model doesn'?t contain (MTP|EAGLE\w*) layers"),
+    fault(
         EngineOutOfMemory,
         r"out of memory|insufficient memory|std::bad_alloc|failed to allocate(?!.*pinned)|cannot allocate memory|ErrorOutOf(Device|Host)Memory"
         r"|unable to allocate|not enough (device |host )?memory|cudaMalloc failed|hipMalloc failed",
         _MEMORY_REMEDY,
     ),
-    _fault(HeadMissing, r"failed to create MTP context"),  # after memory, for want of which it fails too
-    _fault(ModelFileMissing, r"failed to open GGUF file|(model|gguf).*No such file or directory"),
+    fault(HeadMissing, r"failed to create MTP context"),  # after memory, for want of which it fails too
+    fault(ModelFileMissing, r"failed to open GGUF file|(model|gguf).*No such file or directory"),
 )
 #: A failure that fits no kind is told by the first of these lines.
 _ANY_ERROR = re.compile(
@@ -98,7 +84,7 @@ def parse_log(text: str) -> LogFacts:
     types: list[str] = []
     update: dict[str, object] = {}
     owner = "target"
-    for number, line in enumerate(_lines(text), 1):
+    for number, line in enumerate(lines_of(text), 1):
         if match := _BUILD.search(line):
             update["build"] = match["build"]
         elif match := _DEVICE.search(line):
@@ -119,8 +105,8 @@ def parse_log(text: str) -> LogFacts:
             types.append(match["type"])
             update.setdefault("speculation_line", number)
     if found := _first_fault(text):
-        fault, number, line = found
-        update |= {"error_code": fault.error.code, "error": _plain(line), "error_line": number}
+        kind, number, line = found
+        update |= {"error_code": kind.error.code, "error": _plain(line), "error_line": number}
     acceptance = [
         {
             "line": r.acceptance_line,
@@ -136,12 +122,6 @@ def parse_log(text: str) -> LogFacts:
     return facts.model_copy(update={**update, "memory_mib": memory, "speculation": ",".join(types), "draft_acceptance": acceptance})
 
 
-def _lines(text: str) -> list[str]:
-    """Lines as a viewer of the file counts them: only a line feed ends one, whatever else a prompt's text holds."""
-    lines = [line.rstrip("\r") for line in text.split("\n")]
-    return lines if lines[-1] else lines[:-1]
-
-
 def _add_buffer(memory: dict[str, float], owner: str, match: re.Match[str]) -> None:
     """Caches of several kinds add up; a compute buffer is reserved anew and the larger counts."""
     key = f"{owner} {match['what']} {match['device']}"
@@ -155,7 +135,7 @@ def log_requests(text: str) -> list[LogRequest]:
     request's share is their growth, summed over the drafters."""
     found: list[LogRequest] = []
     before: dict[str, tuple[int, float | None]] = {}
-    for number, line in enumerate(_lines(text), 1):
+    for number, line in enumerate(lines_of(text), 1):
         if match := _PROMPT.search(line):
             found.append(LogRequest(line=number, prompt_tokens=int(match["tokens"])))
         elif not found:
@@ -189,15 +169,14 @@ def _sum(before: _N | None, growth: _N | None) -> _N | None:
     return None if before is None or growth is None or growth < 0 else before + growth
 
 
-def _first_fault(text: str) -> tuple[_Fault, int, str] | None:
-    telling = _telling_lines(text)
-    return next(((fault, n, line) for fault in _FAULTS for n, line in telling if fault.pattern.search(line)), None)
+def _first_fault(text: str) -> Found | None:
+    return first_fault(_FAULTS, _telling_lines(text))
 
 
 def _telling_lines(text: str) -> list[tuple[int, str]]:
     """Lines that can name a fault: warnings and errors, and lines without a level that are no prompt's text."""
     found, loaded = [], False
-    for number, line in enumerate(_lines(text), 1):
+    for number, line in enumerate(lines_of(text), 1):
         loaded = loaded or bool(_LOADED.search(line))
         stamp = _STAMP.match(line)
         if stamp["level"] in "EWF" if stamp else not loaded or line.startswith(_BREAKDOWN):
@@ -210,35 +189,16 @@ def _plain(line: str) -> str:
     return _STAMP.sub("", line).strip()
 
 
+def _told(log_text: str) -> Told:
+    any_error = next(((i, line) for i, line in _telling_lines(log_text) if _ANY_ERROR.search(line)), None)
+    return Told("llama-server", lines_of(log_text), _first_fault(log_text), any_error, _plain, _MEMORY_REMEDY)
+
+
 def memory_fault(log_text: str, exit_code: int | None, *, kernel_oom: bool = False) -> EngineOutOfMemory | None:
     """Whether an engine that died while it answered did so for want of memory: by its log, or by the kernel's hand."""
-    found = _first_fault(log_text)
-    if found and found[0].error is EngineOutOfMemory:
-        fault, number, line = found
-        return EngineOutOfMemory(f"llama-server ran out of memory: {_plain(line)}", remedy=fault.remedy, line=number, log=line)
-    if kernel_oom and exit_code in KILLED:
-        return EngineOutOfMemory("the kernel killed llama-server for want of memory", remedy=_MEMORY_REMEDY, exit_code=exit_code)
-    return None
+    return failures.memory_fault(_told(log_text), exit_code, kernel_oom=kernel_oom)
 
 
 def start_failure(log_text: str, exit_code: int | None, *, kernel_oom: bool = False) -> SpecWebError:
-    """The typed reason why an engine did not start, with the log's words and their line in the details.
-
-    ``exit_code`` is None for an engine that still runs but never became healthy, and −n for one killed by signal n.
-    ``kernel_oom``: while it ran, the kernel killed a process for want of memory.
-    """
-    if found := _first_fault(log_text):
-        fault, number, line = found
-        return fault.error(f"llama-server did not start: {_plain(line)}", remedy=fault.remedy, line=number, log=line, exit_code=exit_code)
-    if exit_code in KILLED:
-        if kernel_oom:
-            return EngineOutOfMemory("the kernel killed llama-server for want of memory", remedy=_MEMORY_REMEDY, exit_code=exit_code)
-        return EngineKilledAtStart("llama-server was killed by signal 9 while it started", exit_code=exit_code)
-    lines = _lines(log_text)
-    last = (len(lines), lines[-1] if lines else "")
-    number, line = next(((i, ln) for i, ln in _telling_lines(log_text) if _ANY_ERROR.search(ln)), last)
-    details: dict[str, Any] = {"line": number or None, "log": line, "exit_code": exit_code}
-    said = f": {_plain(line)}" if line else ", and its log is empty"
-    error: type[EngineError] = EngineNotHealthy if exit_code is None else EngineExitedAtStart
-    what = "did not become healthy in time; last in its log" if exit_code is None else f"exited with code {exit_code}"
-    return error(f"llama-server {what}{said}", **details)
+    """The typed reason why an engine did not start; see :func:`speccore.engines.failures.start_failure`."""
+    return failures.start_failure(_told(log_text), exit_code, kernel_oom=kernel_oom)
