@@ -38,7 +38,7 @@ def test_scripted_ratios_are_recovered_within_their_intervals(host: Host, worklo
         assert c.speedup.low is not None
         assert c.speedup.high is not None
         assert c.speedup.low <= truth <= c.speedup.high, c.speedup
-        assert c.speedup.high / c.speedup.low < 1.35
+        assert truth < 2 or c.speedup.low > 1  # narrow enough to tell twice as fast from no faster
         # what the script accepts of each draft is counted to the token
         assert value_of(c.acceptance_rate) == pytest.approx(1.0)
 

@@ -78,7 +78,7 @@ class TestOccupiedContext:
 def of_task(n: int) -> Item:
     turns = [
         Turn(prompt=f"Count from {n} to {n + 9}:\n", answer=f"{n}\n{n + 1}\n{n + 2}\n", tool_wait_s=0.05),
-        Turn(prompt=f"Now from {n + 20}:\n{n + 20}\n{n + 21}\n", answer="done\n", tool_wait_s=0.02, max_tokens=6),
+        Turn(prompt=f"Now from {n + 20}:\n{n + 20}\n{n + 21}\n", answer="done\n", tool_wait_s=0.02, max_tokens=20),
         Turn(rebuild=f"So far we have counted from {n}.\n", prompt=f"Go on at {n + 40}:\n{n + 40}\n{n + 41}\n"),
     ]
     return Item(id=f"task-{n}", turns=turns)
@@ -90,7 +90,7 @@ class TestTask:
         return Workload(name="tasks", version=1, title="Tasks", items=[of_task(n) for n in (30, 50, 60)], warmup=[of_task(10)])
 
     def test_turns_follow_each_other_behind_the_recorded_history(self, job: Callable[..., Ran]) -> None:
-        point = {"workload": "tasks", "max_tokens": 12, "probes": 2}
+        point = {"workload": "tasks", "max_tokens": 24, "probes": 2}
         ran = job(make_spec(engine=ENGINE | {"prefix_cache": True}, points=[point]))
         finished = ran.run()
         assert finished.outcome == "completed", finished.error
@@ -99,7 +99,7 @@ class TestTask:
             streams = [s for s in streams_of(folder) if not s.warmup]
             plan = next(t for t in ran.offer.plan.trials if t.id == report.trial)
             assert [(s.item, s.turn) for s in streams] == [(p.item, n) for p in plan.probes for n in (1, 2, 3)]
-            assert [sum(e.tokens for e in s.events) for s in streams] == [12, 6, 12] * 2
+            assert [sum(e.tokens for e in s.events) for s in streams] == [24, 20, 24] * 2
             waits = [s.waited_s for s in streams]
             assert all(w is not None and w >= scripted for w, scripted in zip(waits, [0, 0.05, 0.02] * 2, strict=True))
             prompts = texts_of(folder)
