@@ -234,7 +234,7 @@ def _commands(found: Preset) -> str:
     if spec is None:
         raise SpecError("\n".join([f"the preset {found.name} can't be read:", *problem_lines(problems)]), remedy="")
     lines = []
-    for build in reference_builds():
+    for build in reference_builds(spec.runtime.engine):
         told = reference_commands(spec, build)
         lines.append(f"# {build.words}")
         for arm in spec.arms:

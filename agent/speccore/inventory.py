@@ -26,13 +26,17 @@ class Capabilities(Peer):
     flags: dict[str, str]
     removed_flags: list[str] = []
     spec_types: list[str] = []
+    one_spec_type: bool = False  # ``--spec-type`` takes one of them, and no list
+    switches: list[str] = []  # long names of flags that take no value; empty: not looked at
+    defaults: dict[str, str] = {}  # long name of a flag of speculation: the number that the build takes by itself
+    choices: dict[str, list[str]] = {}  # long name of a flag whose values the help lists: those; of flags that may be set
     help_sha256: str = ""
 
 
 class RuntimeInfo(Peer):
     """An engine build on a host; its identity is ``manifest_hash``."""
 
-    engine: Literal["llama-server", "vllm"]
+    engine: str = Field(min_length=1, max_length=20)  # as the agent names it; a newer one may know further ones
     version: str  # what --version prints, one line
     source_commit: str = ""
     backend: str = ""  # "cpu", "vulkan", "cuda", …, from the libraries that it loads

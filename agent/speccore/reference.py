@@ -36,16 +36,17 @@ class ReferenceCommands:
 
 
 @cache
-def reference_builds() -> tuple[ReferenceBuild, ...]:
-    """Today's dialect first."""
+def reference_builds(engine: str) -> tuple[ReferenceBuild, ...]:
+    """Of that engine, today's dialect first."""
     folder = resources.files(engines.__name__) / "reference"
     read = TypeAdapter(ReferenceBuild).validate_json
     found = [read(f.read_bytes()) for f in folder.iterdir() if f.name.endswith(".json")]
-    return tuple(sorted(found, key=lambda b: b.capabilities.dialect != "spec-type"))
+    own = [build for build in found if build.engine == engine]
+    return tuple(sorted(own, key=lambda b: (b.capabilities.dialect == "draft-flag", b.name)))
 
 
 def reference_commands(spec: ExperimentSpec, build: ReferenceBuild) -> ReferenceCommands:
-    """What each arm would be started with by such a build, each model in a file of its alias with ``.gguf``.
+    """What each arm would be started with by such a build, each model in a file or folder of its alias.
 
     A flag in ``engine.extra`` is taken as allowed.
     """
@@ -57,7 +58,7 @@ def reference_commands(spec: ExperimentSpec, build: ReferenceBuild) -> Reference
             spec.engine,
             arm,
             build.capabilities,
-            _bindings(spec, arm),
+            _bindings(spec, arm, build),
             allowed_flags=list(spec.engine.extra),
             threads=spec.engine.threads or THREADS,
         )
@@ -68,6 +69,7 @@ def reference_commands(spec: ExperimentSpec, build: ReferenceBuild) -> Reference
     return ReferenceCommands(build, command_differences(spec, argv), argv, refusals)
 
 
-def _bindings(spec: ExperimentSpec, arm: Arm) -> Bindings:
-    draft = f"{arm.draft_model}.gguf" if arm.draft_model else ""
-    return Bindings(executable=spec.runtime.engine, target=f"{spec.target.model}.gguf", draft=draft, port=PORT)
+def _bindings(spec: ExperimentSpec, arm: Arm, build: ReferenceBuild) -> Bindings:
+    ending = engines.engine(build.engine).MODEL_ENDING
+    draft = f"{arm.draft_model}{ending}" if arm.draft_model else ""
+    return Bindings(executable=build.engine, target=f"{spec.target.model}{ending}", draft=draft, port=PORT)

@@ -122,5 +122,5 @@ def _commands(name: str) -> list[BuildCommands]:
 
 def build_commands(spec: ExperimentSpec) -> list[BuildCommands]:
     """Of an experiment without a host, by the builds that stand for each dialect."""
-    found = [reference_commands(spec, build) for build in reference_builds()]
+    found = [reference_commands(spec, build) for build in reference_builds(spec.runtime.engine)]
     return [BuildCommands(f.build.words, f.commands, [(arm, "; ".join(why)) for arm, why in f.refusals.items()]) for f in found]

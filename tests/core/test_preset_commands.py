@@ -28,7 +28,7 @@ def spec_of(preset: Preset) -> ExperimentSpec:
 def commands_of(preset: Preset) -> str:
     spec = spec_of(preset)
     lines = [f"=== {preset.name}"]
-    for build in reference_builds():
+    for build in reference_builds(spec.runtime.engine):
         found = reference_commands(spec, build)
         lines.append(f"--- {build.name}")
         for arm in spec.arms:
@@ -48,26 +48,26 @@ def test_each_can_be_planned_and_started_by_todays_build(name: str) -> None:
     spec = spec_of(presets()[name])
     assert len(plan_job(spec, builtin()).trials) == spec.blocks * len(spec.arms)
     assert spec.question
-    today = reference_commands(spec, reference_builds()[0])
+    today = reference_commands(spec, reference_builds(spec.runtime.engine)[0])
     assert not today.refusals
     assert [c.arm for c in today.commands] == [a.name for a in spec.arms]
 
 
 def test_todays_capabilities_are_those_of_the_recorded_help() -> None:
-    today, older = reference_builds()
+    today, between, older = reference_builds("llama-server")
     assert today.capabilities == LLAMA.capabilities(read("b10434.help.txt"))
-    assert (today.capabilities.dialect, older.capabilities.dialect) == ("spec-type", "draft-flag")
-    by_hand = LLAMA.capabilities(read("handmade-draft-flag.help.txt"))
-    speculation = {name: long for name, long in by_hand.flags.items() if LLAMA.is_speculation(long)}
-    assert speculation.items() <= older.capabilities.flags.items()
+    assert between.capabilities == LLAMA.capabilities(read("rebuilt-2026-03.help.txt"))
+    assert older.capabilities == LLAMA.capabilities(read("rebuilt-2025-02.help.txt"))
+    assert [b.capabilities.dialect for b in (today, between, older)] == ["spec-type", "draft-flag", "draft-flag"]
 
 
 def test_what_a_dialect_lacks_is_told_for_its_arm() -> None:
     spec = spec_of(presets()["qwen3.8-27b-mtp"])
-    older = reference_commands(spec, reference_builds()[1])
-    assert list(older.argv) == ["off"]
-    assert list(older.refusals) == ["mtp-2", "mtp-5"]
-    assert "needs --spec-type draft-mtp" in older.refusals["mtp-2"][0]
+    for build in reference_builds("llama-server")[1:]:
+        told = reference_commands(spec, build)
+        assert list(told.argv) == ["off"]
+        assert list(told.refusals) == ["mtp-2", "mtp-5"]
+        assert "needs --spec-type draft-mtp" in told.refusals["mtp-2"][0]
 
 
 if __name__ == "__main__":
