@@ -7,8 +7,10 @@ import os
 import re
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from speccore import engines
 from speccore.errors import HostError
 from speccore.yamltext import read_yaml
 
@@ -35,13 +37,31 @@ class Limits(_Owned):
     scratch_mib: int = Field(default=1024, ge=16, description="of each folder that can be written, in memory")
 
 
+def server_address(arm: str, url: str) -> str:
+    """``http://HOST:PORT`` of a server that stands for an arm. Raises ValueError in words."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"the address of {arm!r} is none: {error}") from None
+    if parts.scheme == "https":
+        raise ValueError(
+            f"the address of {arm!r} is https: timed requests go over plain http; measure beside the server, or name a tunnel's end"
+        )
+    if parts.scheme != "http" or not parts.hostname or port == 0:
+        raise ValueError(f"the address of {arm!r} is no http://HOST:PORT")
+    if parts.username or parts.password or parts.query or parts.fragment or parts.path not in ("", "/"):
+        raise ValueError(f"the address of {arm!r} holds more than http://HOST:PORT")
+    return f"http://{parts.netloc}"
+
+
 class RuntimeEntry(_Owned):
     """An engine build: an executable of this host, an image by digest, or servers that stand already and are only asked.
 
     ``env``: what must be set in its environment (GPU selection, library paths).
     """
 
-    engine: Literal["llama-server", "vllm"] = "llama-server"
+    engine: str = "llama-server"
     path: Path | None = Field(default=None, description="the executable; with an image, where it lies there")
     image: str = Field(default="", description="name@sha256:digest: it runs in a container")
     docker: str = Field(default="", description="address of the container engine; empty: DOCKER_HOST, else the usual socket")
@@ -49,6 +69,18 @@ class RuntimeEntry(_Owned):
     limits: Limits = Limits()
     servers: dict[str, str] = Field(default_factory=dict, description="name of an arm: address of the server that stands for it")
     env: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("engine")
+    @classmethod
+    def _known(cls, engine: str) -> str:
+        if engine not in engines.names():
+            raise ValueError(f"is no known engine; known: {', '.join(engines.names())}")
+        return engine
+
+    @field_validator("servers")
+    @classmethod
+    def _addresses(cls, servers: dict[str, str]) -> dict[str, str]:
+        return {arm: server_address(arm, url) for arm, url in servers.items()}
 
     @model_validator(mode="after")
     def _one_kind(self) -> RuntimeEntry:

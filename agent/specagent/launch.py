@@ -41,7 +41,7 @@ class Ended:
     """How an engine ended. ``exit_code`` is negative for a signal, None if it could not be learnt."""
 
     exit_code: int | None
-    stopped_by: Literal["agent", "itself"]
+    stopped_by: Literal["agent", "itself", ""]  # empty: it was not stopped, since it is somebody else's
     left: list[int] = field(default_factory=list)  # pids that outlived KILL
     log_errno: int = 0  # why its log is not whole
 

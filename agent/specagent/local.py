@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from speccore import budget, compare, engines, outages, plan, preflight, quality, selfrun
+from speccore import attached, budget, compare, engines, outages, plan, preflight, quality, selfrun
 from speccore.canonical import sha256_of
 from speccore.errors import ErrorBody, SpecError, SpecWebError, UnknownModel
 from speccore.inventory import HostInventory, ModelInfo
 from speccore.measurement import AttemptMeasurement, JobAnalysis
 from speccore.noise_floor import KnownFloor
 from speccore.protocol import AttemptReport, Finished, JobOffer, Running, TrialPlan
+from speccore.rendering import render
 from speccore.selfrun import ANALYSIS, INVENTORY, JOB, RUN, WORKLOADS, RunAttempt, RunIndex
 from speccore.spec import ExperimentSpec, parse_spec, problem_lines
 from speccore.workload import Workload
@@ -85,7 +86,7 @@ def read_spec(path: Path) -> ExperimentSpec:
 def make_offer(spec: ExperimentSpec, host: Host, workloads: Mapping[str, Workload]) -> JobOffer:
     """A job as the server would offer it, for this host. Raises what stands in the way, with every refused arm named."""
     target = _model(spec.target.model, "target.model", host.inventory)
-    drafts = {a.name: _model(a.draft_model, f"arm {a.name!r}: draft_model", host.inventory) for a in spec.arms if a.draft_model}
+    drafts = {a.name: _model(name, f"arm {a.name!r}: draft_model", host.inventory) for a in spec.arms if (name := attached.helper(spec, a))}
     runtime = chosen_runtime(spec, host.inventory.runtimes)
     offer = JobOffer(
         job_id=str(uuid.uuid4()),
@@ -117,7 +118,7 @@ def doubts(spec: ExperimentSpec, inventory: HostInventory) -> list[str]:
         runtime = chosen_runtime(spec, inventory.runtimes)
     except SpecWebError:
         return []
-    pairs = [(arm, models[arm.draft_model]) for arm in spec.arms if arm.draft_model in models]
+    pairs = [(arm, models[name]) for arm in spec.arms if (name := attached.helper(spec, arm)) in models]
     found = [preflight.warning(target, draft, arm.mode, runtime) for arm, draft in pairs] if target else []
     return list(dict.fromkeys(words for words in found if words))
 
@@ -125,13 +126,10 @@ def doubts(spec: ExperimentSpec, inventory: HostInventory) -> list[str]:
 def refusals_by_arm(spec: ExperimentSpec, host: Host, runtime_hash: str) -> dict[str, list[ErrorBody]]:
     """What this build or host can't do, for each arm that has such."""
     info = host.runtime(runtime_hash).info
-    dialect = engines.engine(info.engine)
     threads = spec.engine.threads or host.inventory.default_threads()
     found = {}
     for arm in spec.arms:
-        rendered = dialect.render(
-            spec.engine, arm, info.capabilities, engines.SYMBOLIC, allowed_flags=host.inventory.allowed_flags, threads=threads
-        )
+        rendered = render(info, spec.engine, arm, engines.SYMBOLIC, allowed_flags=host.inventory.allowed_flags, threads=threads)
         if rendered.refusals:
             found[arm.name] = list(rendered.refusals)
     return found

@@ -11,6 +11,7 @@ from speccore import engines
 from speccore.errors import ArmNotSupported, EngineLoadedOther, ErrorBody, SpecWebError
 from speccore.inventory import ModelInfo
 from speccore.protocol import JobOffer, ProbePlan, WarmupPlan
+from speccore.rendering import render as render_arm
 from speccore.workload import Item, Workload
 
 from .asking import Address
@@ -59,10 +60,10 @@ def check_loaded(job: PreparedJob, props: dict[str, Any]) -> None:
 
 def render(job: PreparedJob, arm: str, bindings: Any) -> engines.Rendered:
     """The launch command of an arm on this host. Raises the refusals as one error."""
-    rendered: engines.Rendered = job.dialect.render(
+    rendered = render_arm(
+        job.runtime.info,
         job.offer.spec.engine,
         job.offer.spec.arm(arm),
-        job.runtime.info.capabilities,
         bindings,
         allowed_flags=job.host.inventory.allowed_flags,
         threads=job.threads,

@@ -12,6 +12,7 @@ from speccore import engines, table
 from speccore.budget import in_words
 from speccore.inventory import ModelInfo
 from speccore.measurement import Interval, JobAnalysis
+from speccore.rendering import render
 from speccore.selfrun import JOB, RUN, RunIndex
 from speccore.spec import EngineSettings, ExperimentSpec, Point
 from speccore.task_text import task_lines
@@ -192,9 +193,7 @@ def _commands(told: Told) -> str:
     threads = offer.spec.engine.threads or host.inventory.default_threads()
     lines = []
     for arm in offer.spec.arms:
-        rendered = engines.engine(info.engine).render(
-            offer.spec.engine, arm, info.capabilities, engines.SYMBOLIC, allowed_flags=host.inventory.allowed_flags, threads=threads
-        )
+        rendered = render(info, offer.spec.engine, arm, engines.SYMBOLIC, allowed_flags=host.inventory.allowed_flags, threads=threads)
         lines += [f"# {arm.name}", " ".join(rendered.argv)]
     return _folded("Commands", "\n".join(["```sh", *lines, "```"]))
 

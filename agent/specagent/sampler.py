@@ -31,13 +31,13 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class Sampler:
-    """Samples of the process tree of ``pid`` from :meth:`start` to :meth:`stop`. ``phase`` names what the trial does now."""
+    """Samples of the process tree of ``pid`` (0: none can be seen) from :meth:`start` to :meth:`stop`. ``phase`` names what the trial does now."""
 
     def __init__(self, pid: int, t0: float, phase: Callable[[], str], gpus: Gpus) -> None:
         self.samples: list[Sample] = []
         self.cpu_s = 0.0  # what sampling has cost, once it is over
         self._pid, self._t0, self._phase, self._gpus = pid, t0, phase, gpus
-        self._pids = [pid]
+        self._pids = _below(pid)
         self._load = cpus.CpuLoad()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
@@ -54,7 +54,7 @@ class Sampler:
     def look(self) -> None:
         """One look more, now, while no request runs: with proportional memory, without the loads, which need an interval."""
         with contextlib.suppress(*_NO_SAMPLE):
-            pids = process_tree(self._pid)
+            pids = _below(self._pid)
             devices, held = self._gpus.sample(pids, processes=True, rates=False)
             self.samples.append(
                 self._sample(pids, devices, held, pss_bytes=proportional_of(pids), available_bytes=psutil.virtual_memory().available)
@@ -81,14 +81,14 @@ class Sampler:
         return self._sample(self._pids, devices, held, cpu_percent=self._load.machine())
 
     def _thorough(self) -> Sample:
-        self._pids = process_tree(self._pid)
+        self._pids = _below(self._pid)
         devices, held = self._gpus.sample(self._pids, processes=True, rates=True)
         return self._sample(
             self._pids,
             devices,
             held,
             cpu_percent=self._load.machine(),
-            others_cpu_percent=self._load.others(self._pids),
+            others_cpu_percent=self._load.others(self._pids) if self._pid else None,
             cpu_mhz=cpus.clock_mhz(),
             cpu_throttled=cpus.throttle_count(),
             available_bytes=psutil.virtual_memory().available,
@@ -101,13 +101,18 @@ class Sampler:
             at_s=time.monotonic() - self._t0,
             phase=self._phase(),
             rss_bytes=resident(pids),
-            device_bytes=held,
+            device_bytes=held if pids else {},
             load_1m=os.getloadavg()[0],
             temperature_c=max(heat, default=None),
             clock_mhz=min(clocks, default=None),
             devices=devices,
             **seen,
         )
+
+
+def _below(pid: int) -> list[int]:
+    """0 stands for an engine whose processes can't be seen: then nothing is its own."""
+    return process_tree(pid) if pid else []
 
 
 def process_tree(pid: int) -> list[int]:

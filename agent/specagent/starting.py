@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from . import ready
+from speccore import engines
+
+from . import attached, ready
 from .asking import Address
 from .launch import Ended, Engine
-from .prepared import PreparedJob, launch_command
+from .prepared import PreparedJob, launch_command, render
 
 
 class Running(Protocol):
@@ -67,6 +69,9 @@ class ProcessStart:
 
 def start_of(job: PreparedJob, arm: str, more: Sequence[str] = ()) -> Start:
     """``more``: words after those of the arm's command. Raises the refusals of the arm as one error."""
+    if job.runtime.info.kind == "attached":
+        symbolic = engines.Bindings(executable="", target="", port=0)
+        return attached.start_of(job, arm, render(job, arm, symbolic).argv, more)
     at = Address(ready.LOOPBACK, ready.free_port())
     rendered, environment = launch_command(job, arm, at)
     own = {k: v for k, v in environment.items() if k in job.runtime.env or k in rendered.env}

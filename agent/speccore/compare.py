@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import early, host_checks, integrity, job_checks, memory_taken, occupancy, pace_checks, stats, task_numbers, throughput
+from . import early, host_checks, integrity, job_checks, memory_taken, occupancy, pace_checks, restarts, stats, task_numbers, throughput
 from .advice import answer
 from .answers_of_job import AnswersOfJob, Said
 from .derive import Pooled, cycle_numbers, memory_bill, positions_numbers, side_numbers, speculation_numbers, stream_numbers
@@ -204,6 +204,7 @@ class _Job:
             *occupancy.checks(point, *sides),
             *pace_checks.checks(self.spec, point, *sides),
             *said.checks,
+            restarts.check([a for side in sides for a in side]),
         ]
         return sorted([*own, *more], key=lambda check: check.kind != "hard")
 
@@ -293,6 +294,7 @@ class _Job:
         pooled_baseline = Pooled.of(baseline.name, point.key, sides[baseline.name])
         used = [b for b in draft.blocks if b.matched]
         taken = self.looks.taken(arm.name, point.key)
+        standing = any(a.not_restarted for side in sides.values() for a in side)
         checks = list(draft.checks) if arm.control else [*draft.checks, integrity.holm(draft.input.speedup, p_holm)]
         return ComparisonResult(
             arm=arm.name,
@@ -320,9 +322,10 @@ class _Job:
             own_agreement=draft.said.own_agreement,
             quality=draft.said.quality,
             checks=checks,
-            verdict=early.told(draft.verdict, taken.word if taken else None),
+            verdict=restarts.told(early.told(draft.verdict, taken.word if taken else None), not_restarted=standing),
             look=taken.word if taken else None,
             recommended=recommended,
+            not_restarted=standing,
             **throughput.steady(side_numbers(draft.blocks, point.key, arm.name, baseline.name), draft.blocks, point),
             **throughput.side_numbers(draft.blocks, point, arm.name, baseline.name),
             **task_numbers.side_numbers(draft.blocks, point.key, arm.name, baseline.name),

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from . import host_series, openloop, window
+from . import attached, host_series, openloop, window
 from .answer_checks import judge_answer
 from .canonical import canonical_json
 from .dealing import settlings
@@ -75,6 +75,7 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
     clocks = [s.clock_mhz for _, s in samples if s.clock_mhz is not None]
     heat = [s.temperature_c for _, s in samples if s.temperature_c is not None]
     context, slots = module.context_and_slots(launch.props) if launch else (None, None)
+    standing = launch is not None and launch.kind == "attached"
     return AttemptMeasurement(
         attempt_id=summary.attempt_id if summary else "",
         trial=summary.trial if summary else "",
@@ -85,7 +86,7 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         log=log,
         engaged=engaged,
         engaged_why=why,
-        peak_memory_bytes=_peak_memory(samples, log.devices),
+        peak_memory_bytes=_not_ours() if standing else _peak_memory(samples, log.devices),
         peak_device_bytes=_peak_device(samples),
         memory_after_load_bytes=host_series.after_load(sampled, log),
         memory_growth_bytes_per_min=host_series.growth_per_min(samples, log),
@@ -102,6 +103,7 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         temperature_c=max(heat) if heat else None,
         problems=evidence.problems,
         disagreements=disagreements,
+        not_restarted=standing,
         loads=[*window.loads(spec, records), *openloop.loads(spec, records)],
         settlings=settlings(spec, workloads, [r for _, r in records]),
         pair_fields=_pair_fields(module, spec, workloads, launch, manifest),
@@ -340,6 +342,10 @@ def _engagement(
     return False, f"nothing shows that speculation was on{reason}"
 
 
+def _not_ours() -> Withheld:
+    return Withheld(withheld="missing: the memory of a server that somebody else started is not sampled", reason_code="attached")
+
+
 def _peak_memory(samples: Sequence[tuple[int, Sample]], devices: Sequence[str]) -> Maybe:
     """Peak of host and device memory together. One kind of host figure throughout: PSS where it was read, else RSS of all samples.
 
@@ -391,7 +397,9 @@ def _pair_fields(
             "inventory_hash": manifest.inventory_hash,
         }
         fields |= {f"workload:{name}": content for name, content in sorted(manifest.workloads.items())}
-    if launch:
+    if launch and launch.kind == "attached":
+        fields |= attached.pair_fields(module, launch.props)
+    elif launch:
         fields |= {
             "command": json.dumps(module.without_speculation(launch.argv), ensure_ascii=False),
             "environment": canonical_json(launch.env).decode(),

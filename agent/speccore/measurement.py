@@ -213,6 +213,7 @@ class AttemptMeasurement(Peer):
     temperature_c: float | None = None  # of the device while probing: highest
     problems: list[str] = Field(default_factory=list)  # evidence that is missing or can't be read
     disagreements: list[str] = Field(default_factory=list)  # of sources that count several requests together
+    not_restarted: bool = False  # asked of a server that somebody else had started
     loads: list[LoadMeasurement] = Field(default_factory=list)  # of points with several requests under way
     settlings: list[Settling] = Field(default_factory=list)  # of each point, where warm-up goes on until the speed has settled
     pair_fields: dict[str, str]  # what the pair key is made of, but speculation: name → value
@@ -378,6 +379,7 @@ class ComparisonResult(Peer):
     verdict: Verdict
     recommended: bool = False
     look: LookTaken | None = None  # where the experiment stops early
+    not_restarted: bool = False  # no trial of it was a start of the engine
 
 
 class JobAnalysis(Peer):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
 
-from . import settling
+from . import attached, settling
 from .dealing import DISTINCT_BYTES as DISTINCT_BYTES
 from .dealing import Dealer, rng
 from .dealing import probe_seed as probe_seed
@@ -42,7 +42,15 @@ def plan_job(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> JobPlan
     what is asked can't be had together or is too much for one job.
     """
     if fault := next(
-        chain(_missing(spec, workloads), _not_alone(spec, workloads), _not_together(spec), _nothing_drawn(spec), _too_much(spec)), None
+        chain(
+            _missing(spec, workloads),
+            _not_alone(spec, workloads),
+            _not_together(spec),
+            attached.faults(spec),
+            _nothing_drawn(spec),
+            _too_much(spec),
+        ),
+        None,
     ):
         raise fault
     arms = [spec.baseline, *(a for a in spec.arms if a.name != spec.baseline.name)]
@@ -75,7 +83,7 @@ def plan_job(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> JobPlan
 
 def plan_faults(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> list[SpecError]:
     """Everything that stands against a plan, each with its field. A workload that isn't there is left to the caller to tell."""
-    faults = [*_not_together(spec), *_nothing_drawn(spec), *_too_much(spec)]
+    faults = [*_not_together(spec), *attached.faults(spec), *_nothing_drawn(spec), *_too_much(spec)]
     if not faults and all(name in workloads for name in spec.workload_names):
         try:
             plan_job(spec, workloads)

@@ -40,6 +40,8 @@ def reproduction(
     if runtime is not None:
         found = {"engine": runtime.engine, "version": runtime.version, "source_commit": runtime.source_commit}
         data["runtime"] = {key: value for key, value in found.items() if value}
+        if runtime.kind == "attached":
+            data["runtime"]["attached"] = True
     return data
 
 

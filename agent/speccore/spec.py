@@ -48,6 +48,13 @@ Plain = Annotated[str, Field(max_length=200, pattern=PLAIN_PATTERN)]
 FlagValue = str | int | float | bool | list[str | int | float]
 
 
+def engine_names() -> list[str]:
+    """Of the engines that are registered. Their modules are made for specs, so they can't be loaded before this one."""
+    from . import engines
+
+    return engines.names()
+
+
 def _stripped(value: Any) -> Any:
     """YAML's block text ends in a new line that nobody meant."""
     return value.strip() if isinstance(value, str) else value
@@ -67,11 +74,19 @@ class Target(Person):
 class RuntimeSelector(Person):
     """Which engine build: the engine, and what must hold of its version, commit and backend."""
 
-    engine: Literal["llama-server", "vllm"] = "llama-server"
+    engine: str = Field(default="llama-server", max_length=20)
     version: Plain | None = Field(default=None, max_length=80)
     source_commit: Plain | None = Field(default=None, max_length=64)
     backend: Plain | None = Field(default=None, max_length=40)
     manifest_hash: Plain | None = Field(default=None, max_length=64)
+    attached: bool = Field(default=False, description="servers that stand already, one for each arm by its name; nothing is restarted")
+
+    @field_validator("engine")
+    @classmethod
+    def _known(cls, engine: str, info: ValidationInfo) -> str:
+        if not is_stored(info) and engine not in (known := engine_names()):
+            raise ValueError(f"unknown engine {shown(engine)}{nearest(engine[:80], known)}; known: {', '.join(known)}")
+        return engine
 
 
 class EngineSettings(Person):

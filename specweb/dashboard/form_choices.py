@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from speccore import engines
 from speccore.inventory import HostInventory, ModelInfo
-from speccore.spec import MODES, RuntimeSelector, Warmup
+from speccore.spec import MODES, MODES_BESIDE, RuntimeSelector, Warmup
 from speccore.yamltext import read_yaml
 
 from specweb.experiments.models import Host
@@ -72,7 +73,7 @@ def _lists(hosts: Sequence[Host], inventories: Sequence[HostInventory], work: li
     labels = [(k, v) for h in hosts for k, v in h.labels.items()]
     return {
         "models": _once(Offer(m.alias, _model_words(m)) for i in inventories for m in i.models),
-        "engines": [Offer(name) for name in ("llama-server", "vllm")],
+        "engines": [Offer(name) for name in engines.names()],
         "versions": _once(Offer(r.version, r.backend) for r in builds),
         "commits": _once(Offer(r.source_commit, r.version) for r in builds),
         "backends": _once(Offer(r.backend) for r in builds),
@@ -83,6 +84,7 @@ def _lists(hosts: Sequence[Host], inventories: Sequence[HostInventory], work: li
         "second_looks": [Offer("once"), Offer("never")],
         "thinkings": [Offer("", "bare text"), Offer("true", "chat template, thinking on"), Offer("false", "chat template, thinking off")],
         "modes": _mode_offers(inventories),
+        "beside": [Offer(mode, MODE_WORDS[mode]) for mode in MODES_BESIDE],
         "workloads": _work_offers(work),
         "flags": _once(Offer(flag) for i in inventories for flag in sorted(i.allowed_flags) if flag.startswith("--")),
         "label_keys": _once(Offer(k) for k, _ in labels),

@@ -47,6 +47,12 @@ RUNTIME = (
     ),
     Field("runtime.backend", "Backend", "What it computes with: cpu, cuda, vulkan and so on.", default="any", offers="backends"),
     Field("runtime.manifest_hash", "Exact build", "The hash of one build, where only that one will do.", default="any", offers="builds"),
+    Field(
+        "runtime.attached",
+        "Attached",
+        "Servers that already run, one for each arm by its name: nothing is restarted between trials.",
+        "tick",
+    ),
 )
 ENGINE = (
     _number("engine.context", "Context", "Tokens that each slot can hold.", "4096"),

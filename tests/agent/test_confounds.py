@@ -64,6 +64,7 @@ BROKEN_BY = {
     "task checks": "test_an_arm_that_answers_wrongly",
     "failed trials": "test_an_engine_that_died_once",
     "evidence whole": "test_evidence_that_lacks_a_file",
+    "restarted": "tests/agent/test_attached.py::test_its_comparison_says_that_nothing_was_restarted_and_what_nobody_could_check",
     "Holm": "tests/core/test_integrity.py::test_holm_warns_only_where_an_interval_claims_something",
     "A/A known": "tests/core/test_integrity.py::test_checks_of_the_job",
     "engine has its cores": "tests/core/test_compare.py::test_checks_that_could_not_run_are_not_called_passed",

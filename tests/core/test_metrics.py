@@ -68,6 +68,6 @@ def test_every_check_is_named_in_the_docs() -> None:
     plan = planned(spec)
     analysis = analyse_job(spec, plan, attempts(spec, plan, {"off": 1.0, "draft-4": 2.0}), [], JobFacts())
     names = {c.name for c in [*analysis.checks, *analysis.comparisons[0].checks]}
-    assert len(names) == 14 + 9
+    assert len(names) == 14 + 10
     rows = "\n".join(line for line in DOCS.splitlines() if line.startswith("|"))
     assert {name for name in names if name not in rows} == set()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
-from speccore import engines
+from speccore import attached, engines
 from speccore.errors import ArmNotSupported, ErrorBody, FlagNotAllowed, NoHostCanRun, SpecError, UnknownModel
 from speccore.plan import plan_faults
 from speccore.spec import ExperimentSpec, Placement, SpecProblem, as_written, parse_spec
@@ -162,7 +162,7 @@ def _model_problems(spec: ExperimentSpec, team: Team) -> list[SpecProblem]:
     pairs = list(HostModel.objects.filter(host__team=team).values_list("alias", "model__manifest_hash"))
     known, aliases = {n for pair in pairs for n in pair}, sorted({alias for alias, _ in pairs})
     wanted = [("target.model", spec.target.model)]
-    wanted += [(f"arms.{i}.draft_model", a.draft_model) for i, a in enumerate(spec.arms) if a.draft_model]
+    wanted += [(f"arms.{i}.draft_model", name) for i, a in enumerate(spec.arms) if (name := attached.helper(spec, a))]
     problems = []
     for field_, name in wanted:
         if name in known:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.db import models
-from speccore import engines, preflight
+from speccore import attached, engines, preflight
 from speccore.engines import Bindings
 from speccore.errors import ErrorBody
 from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
 from speccore.jobstate import HELD, JobState
+from speccore.rendering import render
 from speccore.spec import ExperimentSpec, Placement, RuntimeSelector
 
 from specweb.experiments.models import Host
@@ -63,7 +64,8 @@ def hosts_of(team_id: int) -> models.QuerySet[Host]:
 
 def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
     """The first engine build of the host that can run every arm, with the models that the arms need."""
-    wanted = {spec.target.model, *(a.draft_model for a in spec.arms if a.draft_model)}
+    helpers = {a.name: name for a in spec.arms if (name := attached.helper(spec, a))}
+    wanted = {spec.target.model, *helpers.values()}
     found = {name: find_model(name, inventory.models) for name in wanted}
     if missing := sorted(name for name, model in found.items() if model is None):
         return NoFit(f"has no model {', '.join(repr(m) for m in missing)}")
@@ -72,7 +74,7 @@ def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
         return NoFit(f"has no engine build that is {describe(spec.runtime)}")
     target = found[spec.target.model]
     assert target is not None
-    drafts = {a.name: m for a in spec.arms if a.draft_model and (m := found[a.draft_model])}
+    drafts = {arm: m for arm, name in helpers.items() if (m := found[name])}
     refused: NoFit | None = None
     for runtime in runtimes:
         commands, refusals = _render_all(spec, inventory, runtime, dict.fromkeys((a.name for a in spec.arms), engines.SYMBOLIC))
@@ -100,6 +102,7 @@ def selects(selector: RuntimeSelector, runtime: RuntimeInfo) -> bool:
     """Whether a build is what the selector asks for. A version holds if it stands in what the build says of itself."""
     return (
         runtime.engine == selector.engine
+        and (runtime.kind == "attached") == selector.attached
         and (selector.manifest_hash is None or runtime.manifest_hash == selector.manifest_hash)
         and (selector.version is None or selector.version in runtime.version)
         and (
@@ -111,8 +114,8 @@ def selects(selector: RuntimeSelector, runtime: RuntimeInfo) -> bool:
 
 def describe(selector: RuntimeSelector) -> str:
     """The selector in words, e.g. ``llama-server with backend cuda``."""
-    parts = [f"{k.replace('_', ' ')} {v}" for k, v in selector.model_dump(exclude={"engine"}).items() if v is not None]
-    return selector.engine + (" with " + ", ".join(parts) if parts else "")
+    parts = [f"{k.replace('_', ' ')} {v}" for k, v in selector.model_dump(exclude={"engine", "attached"}).items() if v is not None]
+    return ("attached " if selector.attached else "") + selector.engine + (" with " + ", ".join(parts) if parts else "")
 
 
 def has_labels(host: Host, labels: dict[str, str]) -> bool:
@@ -151,14 +154,13 @@ def real_commands(spec: ExperimentSpec, inventory: HostInventory, found: Fit) ->
 def _render_all(
     spec: ExperimentSpec, inventory: HostInventory, runtime: RuntimeInfo, bindings: Mapping[str, Bindings]
 ) -> tuple[dict[str, list[str]], list[ErrorBody]]:
-    engine = engines.engine(runtime.engine)
     commands: dict[str, list[str]] = {}
     refusals: list[ErrorBody] = []
     for arm in spec.arms:
-        rendered = engine.render(
+        rendered = render(
+            runtime,
             spec.engine,
             arm,
-            runtime.capabilities,
             bindings[arm.name],
             allowed_flags=inventory.allowed_flags,
             threads=spec.engine.threads or inventory.default_threads(),

@@ -1,0 +1,249 @@
+"""Servers that somebody else started: measured as they stand, marked as not restarted, never stopped, never taken by accident."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from specagent import local
+from specagent.config import Config, ConfigInvalid, ModelEntry, RuntimeEntry, load_config
+from specagent.filecache import FileCache
+from specagent.inventory import Host, take_inventory
+from specagent.ready import free_port
+from speccore import records
+from speccore.errors import NoHostCanRun, SpecError
+from speccore.measurement import ComparisonResult, Withheld
+from speccore.plan import plan_faults
+from speccore.spec import ExperimentSpec, parse_spec
+from speccore.workload import Workload
+
+from tests.agent.commands import SMALL
+from tests.agent.conftest import Ran, make_spec
+
+ATTACHED = {"runtime": {"attached": True}, "blocks": 3, "points": [{"workload": "numbers", "max_tokens": 16, "probes": 2}]}
+SPECULATES = ("--spec-type", "draft-simple", "--spec-draft-n-max", "3")
+
+
+class Standing:
+    """A llama-server that this test started as somebody would, outside of the agent."""
+
+    def __init__(self, program: Path, model: Path, *more: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [str(program), "--model", str(model), "--port", str(self.port), "--ctx-size", "512", "--parallel", "1", *more]
+        flags = ["--threads", "1", "--metrics", "--no-webui"]
+        self.process = subprocess.Popen([*command, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 30
+        while not self._is_healthy():
+            assert time.monotonic() < deadline, "the server did not become healthy"
+            assert self.process.poll() is None, "the server ended"
+            time.sleep(0.05)
+
+    def _is_healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def servers(llama_server: Path, demo_models: Path) -> Iterator[dict[str, Standing]]:
+    """One without speculation, one with the draft model."""
+    target, draft = demo_models / "target.gguf", demo_models / "draft.gguf"
+    standing = {"off": Standing(llama_server, target)}
+    try:
+        standing["draft-3"] = Standing(llama_server, target, "--spec-draft-model", str(draft), *SPECULATES)
+        yield standing
+    finally:
+        for server in standing.values():
+            server.stop()
+
+
+def on(servers: dict[str, str], tmp_path: Path, demo_models: Path | None = None, **more: object) -> Host:
+    models = [ModelEntry(alias="target", path=demo_models / "target.gguf")] if demo_models else []
+    config = Config(state_dir=tmp_path / "state", runtimes=[RuntimeEntry(servers=servers)], models=models, threads=1, **more)
+    return take_inventory(config, FileCache(tmp_path / "files.json"))
+
+
+def urls(servers: dict[str, Standing]) -> dict[str, str]:
+    return {arm: server.url for arm, server in servers.items()}
+
+
+@pytest.fixture(scope="module")
+def measured(
+    servers: dict[str, Standing], demo_models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Ran, ComparisonResult, list[int]]:
+    """A run on the two servers, what it found, and the processes that they were before it."""
+    folder = tmp_path_factory.mktemp("attached")
+    pids = [s.process.pid for s in servers.values()]
+    items = [{"id": f"n{a}", "prompt": f"Count from {a} to {a + 79}:\n{a}\n{a + 1}\n"} for a in range(10, 30)]
+    workload = Workload.model_validate({"name": "numbers", "version": 1, "title": "Numbers", "items": items[4:], "warmup": items[:4]})
+    ran = Ran(on(urls(servers), folder, demo_models), make_spec(**ATTACHED), workload, folder / "out")
+    assert ran.run().outcome == "completed", [r.error for r, _ in ran.sink.done]
+    analysis = local.analyse(ran.offer, ran.workloads, ran.sink)
+    return ran, analysis.comparisons[0], pids
+
+
+def test_its_servers_are_asked_and_stand_on(measured: tuple[Ran, ComparisonResult, list[int]], servers: dict[str, Standing]) -> None:
+    ran, found, pids = measured
+    assert [s.process.poll() for s in servers.values()] == [None, None]
+    assert [s.process.pid for s in servers.values()] == pids
+    assert [r.trial for r, _ in ran.sink.done] == [t.id for t in ran.offer.plan.trials]  # arms interleave as ever
+    assert len(found.block_values) == 3
+    assert found.drafted_per_cycle.value > 0
+    assert ran.host.engine_records is None or not list(ran.host.engine_records.glob("*"))
+
+
+def test_its_evidence_tells_an_address_and_no_process(
+    measured: tuple[Ran, ComparisonResult, list[int]], servers: dict[str, Standing]
+) -> None:
+    ran, _, _ = measured
+    for report, folder in ran.sink.done:
+        launch = records.Launch.model_validate_json((folder / records.LAUNCH).read_text())
+        arm = ran.offer.plan.trials[[t.id for t in ran.offer.plan.trials].index(report.trial)].arm
+        assert (launch.kind, launch.pid, launch.stopped_by, launch.port) == ("attached", 0, "", servers[arm].port)
+        assert launch.argv == ["(attached)", servers[arm].url]
+        samples = [json.loads(line) for line in (folder / records.SAMPLES).read_text().splitlines()]
+        assert samples
+        assert all(s.get("rss_bytes") is None and s.get("pss_bytes") is None and s.get("others_cpu_percent") is None for s in samples)
+
+
+def test_its_comparison_says_that_nothing_was_restarted_and_what_nobody_could_check(
+    measured: tuple[Ran, ComparisonResult, list[int]],
+) -> None:
+    _, found, _ = measured
+    checks = {c.name: c for c in found.checks}
+    assert found.not_restarted
+    assert "not restarted" in found.verdict.sentence
+    assert (checks["restarted"].state, checks["restarted"].kind) == ("failed", "soft")
+    for what in ("hashes of its program and model files", "command it was started with", "memory", "settings it does not report"):
+        assert what in checks["restarted"].sentence
+    assert checks["same comparison key"].state == "not checked"
+    assert "command" in checks["same comparison key"].sentence
+    assert checks["another process on the device"].state == "not checked"
+    assert checks["no cache hits"].state == "passed"
+    assert isinstance(found.memory_bill_bytes, Withheld)
+    assert "memory of a server that somebody else started" in found.memory_bill_bytes.withheld
+    assert found.context_lost_tokens == 0
+
+
+def test_what_its_servers_serve_can_be_asked_for_without_a_file(servers: dict[str, Standing], tmp_path: Path, workload: Workload) -> None:
+    host = on(urls(servers), tmp_path)
+    (model,) = host.inventory.models
+    assert (model.alias, model.format, model.manifest) == ("target.gguf", "served", {})
+    ran = Ran(host, make_spec(**ATTACHED | {"target": {"model": "target.gguf"}, "blocks": 1}), workload, tmp_path / "out")
+    assert ran.run().outcome == "completed", [r.error for r, _ in ran.sink.done]
+
+
+def test_it_is_taken_only_by_an_experiment_that_says_so(
+    servers: dict[str, Standing], tmp_path: Path, demo_models: Path, host: Host
+) -> None:
+    attached = on(urls(servers), tmp_path, demo_models)
+    with pytest.raises(NoHostCanRun, match="no engine build on this host fits"):
+        local.chosen_runtime(make_spec(), attached.inventory.runtimes)
+    with pytest.raises(NoHostCanRun, match="'attached': True"):
+        local.chosen_runtime(make_spec(**ATTACHED), host.inventory.runtimes)
+    both = [*attached.inventory.runtimes, *host.inventory.runtimes]
+    assert local.chosen_runtime(make_spec(), both).kind == "process"
+    assert local.chosen_runtime(make_spec(**ATTACHED), both).kind == "attached"
+
+
+def test_an_arm_without_a_server_of_its_name_is_refused(
+    servers: dict[str, Standing], tmp_path: Path, demo_models: Path, workload: Workload
+) -> None:
+    host = on({"off": servers["off"].url}, tmp_path, demo_models)
+    with pytest.raises(SpecError, match="arm 'draft-3': no server of this attached runtime stands for it; servers are there for off"):
+        local.make_offer(make_spec(**ATTACHED), host, {"numbers": workload})
+
+
+def test_another_context_than_it_has_is_no_result(
+    servers: dict[str, Standing], tmp_path: Path, demo_models: Path, workload: Workload
+) -> None:
+    host = on(urls(servers), tmp_path, demo_models)
+    spec = make_spec(**ATTACHED | {"engine": {"context": 1024, "start_timeout_s": 30, "probe_timeout_s": 20}, "blocks": 1})
+    ran = Ran(host, spec, workload, tmp_path / "out")
+    ran.run()
+    assert {r.error.code for r, _ in ran.sink.done if r.error} == {"engine_loaded_other"}
+    assert all("512 tokens of context to a slot, asked for were 1024" in r.error.message for r, _ in ran.sink.done if r.error)
+
+
+def test_a_server_that_was_replaced_or_is_gone_is_told(llama_server: Path, demo_models: Path, tmp_path: Path, workload: Workload) -> None:
+    standing = {"off": Standing(llama_server, demo_models / "target.gguf")}
+    try:
+        same = {"off": standing["off"].url, "draft-3": standing["off"].url}
+        host = on(same, tmp_path, demo_models)
+        port = standing["off"].port
+        standing["off"].stop()
+        spec = make_spec(**ATTACHED | {"blocks": 1})
+        gone = Ran(host, spec, workload, tmp_path / "gone")
+        gone.run()
+        assert gone.sink.done[0][0].error.code == "engine_not_healthy"
+        assert "can't be reached" in gone.sink.done[0][0].error.message
+        standing["off"] = Standing(llama_server, demo_models / "draft.gguf")
+        relay = on({"off": standing["off"].url, "draft-3": standing["off"].url}, tmp_path / "other")
+        assert relay.inventory.runtimes[0].manifest_hash != host.inventory.runtimes[0].manifest_hash
+        assert port != standing["off"].port
+    finally:
+        standing["off"].stop()
+
+
+def test_nobody_there_is_a_runtime_that_can_not_be_used(tmp_path: Path) -> None:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{s.getsockname()[1]}"
+        host = on({"off": url}, tmp_path)
+    assert host.inventory.runtimes == []
+    assert f"the server of 'off', {url}, can't be reached" in " ".join(
+        [*host.inventory.problems, *(b.why for b in host.inventory.broken_runtimes)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://127.0.0.1:8080", "is no http://HOST:PORT"),
+        ("https://example.org", "is https: timed requests go over plain http"),
+        ("http://user:secret@127.0.0.1:8080", "holds more than http://HOST:PORT"),
+        ("http://127.0.0.1:8080/v1", "holds more than http://HOST:PORT"),
+        ("http://127.0.0.1:99999", "is none"),
+        ("127.0.0.1:8080", "is no http://HOST:PORT"),
+    ],
+)
+def test_addresses_that_can_not_be_asked_are_refused_in_the_configuration(url: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(json.dumps({"runtimes": [{"servers": {"off": url}}]}))
+    with pytest.raises(ConfigInvalid) as caught:
+        load_config(file)
+    assert "runtimes.0.servers" in str(caught.value)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "said"),
+    [
+        ({"arms": [{"name": "off", "mode": "off"}, {"name": "mod", "mode": "ngram-mod"}]}, "arms.1.mode", "remembers earlier requests"),
+        ({"engine": {"extra": {"--override-tensor": "x=CPU"}}}, "engine.extra.--override-tensor", "stands already"),
+        ({"fit": True}, "fit", "never started"),
+    ],
+)
+def test_what_needs_a_start_is_refused_before_anything_runs(
+    changes: dict[str, object], field: str, said: str, workload: Workload, spec_with: Callable[..., ExperimentSpec]
+) -> None:
+    spec, problems = parse_spec(SMALL | ATTACHED | changes)
+    assert spec is not None, problems
+    (fault,) = plan_faults(spec, {"numbers": workload})
+    body = fault.body()
+    assert body.details["field"] == field
+    assert said in body.message
+    assert body.remedy
