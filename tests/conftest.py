@@ -56,6 +56,35 @@ def django_db_modify_db_settings(servers: None) -> None:
     """pytest-django's hook before it makes the test database."""
 
 
+#: Tests that measure on a real clock, or wait for one, beside whatever else the machine does: a fault of ours fails twice.
+_BY_THE_CLOCK = (
+    "tests/e2e/",
+    "tests/engines/",
+    "tests/browser/",
+    "tests/replay/",
+    "tests/chaos/",
+    "tests/agent/test_confounds.py",
+    "tests/agent/test_fit.py",
+    "tests/agent/test_known_truth.py",
+    "tests/agent/test_load",
+    "tests/agent/test_misbehaving.py",
+    "tests/agent/test_receive.py",
+    "tests/agent/test_sampling_test.py",
+    "tests/agent/test_streams",
+    "tests/agent/test_warming.py",
+    "tests/agent/test_worded.py",
+    "tests/web/test_race.py",
+    "tests/workers/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those get one second try, which the report names (R)."""
+    for item in items:
+        if item.path.relative_to(item.config.rootpath).as_posix().startswith(_BY_THE_CLOCK):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """With SPECWEB_REFUSE_SKIPS a skipped test fails: where everything is installed, nothing may hide behind a skip."""
