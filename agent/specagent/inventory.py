@@ -15,15 +15,17 @@ from pathlib import Path
 
 import psutil
 from speccore import engines
+from speccore.attached import SERVED
 from speccore.errors import BuildChanged, HostError, ModelFileMissing, NoHostCanRun
-from speccore.inventory import Device, HostInventory, ModelInfo, RuntimeInfo
+from speccore.inventory import BrokenRuntime, Device, HostInventory, ModelInfo, RuntimeInfo
 from speccore.spec import ExperimentSpec
 
 from . import __version__, cpus
-from .config import Config
+from .config import Config, RuntimeEntry
 from .filecache import FileCache
 from .gpus import Gpus
 from .models import configured_models, model_files, model_info
+from .probing import cpu_flags
 from .runtimes import Runtime, RuntimeBroken, configured_runtimes, read_runtime
 
 _MACHINE_ID = Path("/etc/machine-id")
@@ -77,6 +79,8 @@ class Host:
         raise ModelFileMissing(f"no model {manifest_hash[:12]} is on this host (any more)", model_hash=manifest_hash)
 
     def _check_files(self, model: ModelInfo) -> None:
+        if model.format == SERVED:  # known by a server's word only
+            return
         for path in model_files(Path(model.path)):
             try:
                 digest = self.cache.sha256(path)
@@ -87,10 +91,10 @@ class Host:
 
 
 def take_inventory(config: Config, cache: FileCache) -> Host:
-    """Looks at the whole machine; what can't be used is named in ``problems`` and left out."""
+    """Looks at the whole machine; what can't be used is named in ``broken_runtimes`` and ``problems``, and left out."""
     problems: list[str] = []
-    runtimes = _runtimes(config, cache, problems)
-    models = _models(config, cache, problems)
+    runtimes, broken = _runtimes(config, cache)
+    models = _with_served(_models(config, cache, problems), runtimes)
     gpus = Gpus()
     cache.save()
     allowed = config.allowed_flags
@@ -118,19 +122,32 @@ def take_inventory(config: Config, cache: FileCache) -> Host:
             **cpus.sensors(),
             "pss": "ok" if Path("/proc/self/smaps_rollup").exists() else "missing: no smaps_rollup on this platform",
         },
+        broken_runtimes=broken,
+        cpu_flags=cpu_flags(),
         problems=problems,
     )
     return Host(inventory, runtimes, gpus, cache, config.state_dir / "engines")
 
 
-def _runtimes(config: Config, cache: FileCache, problems: list[str]) -> list[Runtime]:
-    found = []
+def _runtimes(config: Config, cache: FileCache) -> tuple[list[Runtime], list[BrokenRuntime]]:
+    found, broken = [], []
     for entry in configured_runtimes(config):
         try:
             found.append(read_runtime(entry, cache))
-        except (RuntimeBroken, OSError) as error:
-            problems.append(f"engine: {error}")
-    return found
+        except OSError as error:
+            broken.append(_broken(entry, RuntimeBroken(f"{error.filename or _named(entry)} can't be read: {error.strerror or error}")))
+        except RuntimeBroken as error:
+            broken.append(_broken(entry, error))
+    return found, broken
+
+
+def _broken(entry: RuntimeEntry, error: RuntimeBroken) -> BrokenRuntime:
+    return BrokenRuntime(engine=entry.engine, kind=entry.kind, path=_named(entry), why=str(error), remedy=error.remedy)
+
+
+def _named(entry: RuntimeEntry) -> str:
+    """What the owner's configuration calls it."""
+    return entry.image or ", ".join(entry.servers.values()) or str(entry.path)
 
 
 def _models(config: Config, cache: FileCache, problems: list[str]) -> list[ModelInfo]:
@@ -151,6 +168,13 @@ def _models(config: Config, cache: FileCache, problems: list[str]) -> list[Model
     return found
 
 
+def _with_served(models: list[ModelInfo], runtimes: Sequence[Runtime]) -> list[ModelInfo]:
+    """With those that attached servers tell of, unless a file of the owner's goes by that name or lies at that path."""
+    taken = {name for m in models for name in (m.alias, m.path)}
+    served = {m.alias: m for r in runtimes for m in r.models if m.alias not in taken and m.path not in taken}
+    return [*models, *served.values()]
+
+
 def chosen_runtime(spec: ExperimentSpec, runtimes: Sequence[RuntimeInfo]) -> RuntimeInfo:
     """The first build that the spec's selector allows. Raises :class:`NoHostCanRun` naming what is there, or :class:`NoEngine`."""
     want = spec.runtime
@@ -161,6 +185,7 @@ def chosen_runtime(spec: ExperimentSpec, runtimes: Sequence[RuntimeInfo]) -> Run
         )
         if (
             runtime.engine == want.engine
+            and (runtime.kind == "attached") == want.attached
             and (not want.version or want.version in runtime.version)
             and commit_fits
             and (not want.backend or want.backend == runtime.backend)

@@ -7,24 +7,38 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from speccore import engines
 from speccore.canonical import manifest_hash
-from speccore.inventory import RuntimeInfo
+from speccore.inventory import ModelInfo, RuntimeInfo
 
+from . import attached, container_runtime
 from .config import Config, RuntimeEntry
+from .containers import Place
 from .filecache import FileCache
+from .probing import RuntimeBroken as RuntimeBroken
+from .probing import (
+    ask,
+    broken_help,
+    compiled_for,
+    cpu_flags,
+    odd_help,
+    odd_libraries,
+    odd_processor,
+    odd_version,
+)
 
-_ASK_TIMEOUT_S = 60.0
+_LDD_TIMEOUT_S = 60.0
 #: Where the distribution's own libraries live; they are the machine's and no part of an engine build.
 _SYSTEM_FOLDERS = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/usr/local/cuda")
 _ENGINE_LIBRARY = re.compile(r"^lib(llama|ggml|mtmd)[a-z0-9_-]*\.(so|dylib)")
 #: Without these a program is none of the engine's builds.
 _NEEDED = {"llama-server": ("--model", "--port"), "vllm": ()}
 _BACKEND_LIBRARY = re.compile(r"^libggml-[a-z0-9_-]+\.so$")
+_PROCESSOR_LIBRARY = re.compile(r"^libggml-cpu(-[a-z0-9_]+)?\.(so|dylib)")
 
 
 @dataclass(frozen=True)
@@ -37,10 +51,8 @@ class Runtime:
     info: RuntimeInfo
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
-
-
-class RuntimeBroken(ValueError):
-    """The executable can't be used; the message says why."""
+    models: Sequence[ModelInfo] = ()  # that only its servers tell of
+    container: Place | None = None  # of one in an image
 
 
 def configured_runtimes(config: Config) -> list[RuntimeEntry]:
@@ -53,6 +65,15 @@ def configured_runtimes(config: Config) -> list[RuntimeEntry]:
 
 def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
     """Looks at one build. Raises :class:`RuntimeBroken`."""
+    if entry.kind == "attached":
+        try:
+            looked = attached.look(entry)
+        except attached.NotSeen as error:
+            raise RuntimeBroken(str(error)) from error
+        return Runtime(looked.info, models=looked.models)
+    if entry.kind == "container":
+        image = container_runtime.look(entry, cache)
+        return Runtime(image.info, entry.env, container=image.place)
     assert entry.path
     if not entry.path.is_file() or not os.access(entry.path, os.X_OK):
         raise RuntimeBroken(f"{entry.path} is no executable file")
@@ -68,24 +89,57 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
         raise RuntimeBroken(f"{entry.path} lacks the libraries {', '.join(missing)}{_library_remedy(missing)}")
     files = _files(entry.path, libraries)
     manifest = {name: cache.sha256(path) for name, path in files.items()}
-    version = _ask(entry.path, env, "--version")
-    help_text = _ask(entry.path, env, "--help")
-    capabilities = engines.engine(entry.engine).capabilities(help_text)
+    version = ask(entry.path, "--version", engine_environment(env))
+    help_text = ask(entry.path, "--help", engine_environment(env))
+    if broken := broken_help(entry.path, help_text):
+        raise broken
+    capabilities = engines.engine(entry.engine).capabilities(help_text.text)
     if lacking := [flag for flag in _NEEDED[entry.engine] if flag not in capabilities.flags]:
-        raise RuntimeBroken(f"{entry.path} is no {entry.engine}: its --help lists no {' and no '.join(lacking)}")
-    lines = version.strip().splitlines()
-    commit = re.search(r"commit:?\s+([0-9a-f]{7,40})|\(([0-9a-f]{7,40})\)", version)
+        remedy = f"Name the {entry.engine} executable itself in the agent's configuration."
+        raise RuntimeBroken(f"{entry.path} is no {entry.engine}: its --help lists no {' and no '.join(lacking)}", remedy)
+    words, commit = version_words("" if version.how else version.text)
+    devices = ask(entry.path, "--list-devices", engine_environment(env))
+    engines_own = {name: path for name, path in libraries.items() if _ENGINE_LIBRARY.match(name)}
     info = RuntimeInfo(
         engine=entry.engine,
-        version=next((line for line in lines if line.startswith("version")), lines[0] if lines else "").removeprefix("version:").strip(),
-        source_commit=(commit[1] or commit[2]) if commit else "",
-        backend=_backend(entry.path, env),
+        version=words,
+        source_commit=commit,
+        backend=_backend(devices.text),
         manifest_hash=manifest_hash(manifest),
         manifest=manifest,
         executable=str(entry.path),
         capabilities=capabilities,
+        oddities=[
+            *odd_version(version),
+            *odd_help(capabilities),
+            *([f"{devices.how} at --list-devices"] if devices.how.startswith(("crashes", "doesn't")) else []),
+            *odd_libraries(entry.path, engines_own),
+            *odd_processor(_compiled_for(files, env, cache), cpu_flags()),
+        ],
     )
     return Runtime(info, env, files)
+
+
+def version_words(text: str) -> tuple[str, str]:
+    """What a build says of its version, in one line, and the source commit in it; each empty where it says none."""
+    lines = text.strip().splitlines()
+    commit = re.search(r"commit:?\s+([0-9a-f]{7,40})|\(([0-9a-f]{7,40})\)", text)
+    line = next((line for line in lines if line.startswith("version")), lines[0] if lines else "")
+    return line.removeprefix("version:").strip(), (commit[1] or commit[2]) if commit else ""
+
+
+def _compiled_for(files: Mapping[str, Path], env: Mapping[str, str], cache: FileCache) -> dict[str, list[str]]:
+    """Name of each processor library of a build → the instruction sets that it was compiled for, asked once for each file."""
+    found = {}
+    for name, path in files.items():
+        if not _PROCESSOR_LIBRARY.match(name):
+            continue
+        known = cache.get(path, "compiled_for")
+        if known is None and (known := compiled_for(path, engine_environment(env))) is not None:
+            cache.put(path, "compiled_for", known)
+        if known is not None:
+            found[name] = known
+    return found
 
 
 def _files(executable: Path, libraries: Mapping[str, Path]) -> dict[str, Path]:
@@ -108,7 +162,12 @@ def _libraries(executable: Path, env: Mapping[str, str]) -> tuple[dict[str, Path
     """
     if shutil.which("ldd") is None:
         return {p.name: p for p in sorted(executable.parent.iterdir()) if _ENGINE_LIBRARY.match(p.name)}, []
-    answer = subprocess.run(["ldd", str(executable)], env=engine_environment(env), capture_output=True, text=True, timeout=_ASK_TIMEOUT_S)
+    try:
+        answer = subprocess.run(
+            ["ldd", str(executable)], env=engine_environment(env), capture_output=True, text=True, timeout=_LDD_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeBroken(f"ldd {executable} doesn't end within {_LDD_TIMEOUT_S:g} s") from None
     if answer.returncode != 0:  # a static build has no libraries
         return {}, []
     own: dict[str, Path] = {}
@@ -135,30 +194,10 @@ def _library_remedy(missing: list[str]) -> str:
     return ""
 
 
-def _backend(executable: Path, env: Mapping[str, str]) -> str:
-    """The backend of the first device that the build finds, e.g. "vulkan"; "cpu" if it finds none."""
-    listed = _ask(executable, env, "--list-devices", strict=False)
+def _backend(listed: str) -> str:
+    """The backend of the first device that the build lists, e.g. "vulkan"; "cpu" if it lists none."""
     device = re.search(r"^\s+([A-Za-z]+)\d+:", listed, re.MULTILINE)
     return device[1].lower() if device else "cpu"
-
-
-def _ask(executable: Path, env: Mapping[str, str], flag: str, *, strict: bool = True) -> str:
-    try:
-        answer = subprocess.run(
-            [str(executable), flag],
-            env=engine_environment(env),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_ASK_TIMEOUT_S,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise RuntimeBroken(f"{executable} {flag} failed: {error}") from error
-    text = answer.stdout if answer.stdout.strip() else answer.stderr
-    if strict and answer.returncode != 0:
-        last = (answer.stderr or answer.stdout).strip().splitlines()[-1:] or ["nothing printed"]
-        raise RuntimeBroken(f"{executable} {flag} ended with {answer.returncode}: {last[0]}")
-    return text
 
 
 def engine_environment(env: Mapping[str, str]) -> dict[str, str]:

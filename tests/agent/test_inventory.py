@@ -110,7 +110,7 @@ def test_what_is_no_build(tmp_path: Path, content: str | None, said: str) -> Non
 
 
 def test_another_program_is_no_build(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeBroken, match="ended with"):
+    with pytest.raises(RuntimeBroken, match=r"/bin/false ends with 1 \(.+\) at --help"):
         read_runtime(RuntimeEntry(path=Path("/bin/false")), cache(tmp_path))
 
 
@@ -166,8 +166,12 @@ def test_what_can_not_be_used_is_named_and_left_out(config: Config) -> None:
     told = take_inventory(changed, FileCache(config.state_dir / "files.json")).inventory
     assert [m.alias for m in told.models] == ["target", "draft"]
     assert len(told.runtimes) == 1
-    for word in ("gone.gguf", "'broken'", "'text'", "twice", "/nowhere/llama-server", "model folder"):
+    for word in ("gone.gguf", "'broken'", "'text'", "twice", "model folder"):
         assert any(word in p for p in told.problems), (word, told.problems)
+    (build,) = told.broken_runtimes
+    assert (build.engine, build.kind, build.path) == ("llama-server", "process", "/nowhere/llama-server")
+    assert build.why == "/nowhere/llama-server is no executable file"
+    assert build.remedy
 
 
 def test_folders_are_searched_and_split_models_are_one(tmp_path: Path, config: Config, demo_models: Path) -> None:
