@@ -55,6 +55,14 @@ class FileCache:
             self.put(path, "sha256", digest)
         return digest
 
+    def recall(self, name: str) -> Any:
+        """What was remembered of something that is no file and never changes; None if nothing was."""
+        return self._facts.get(f"~{name}")
+
+    def remember(self, name: str, value: Any) -> None:
+        self._facts[f"~{name}"] = value
+        self._dirty = True
+
     def save(self) -> None:
         """Keeps what is known; on a full disk it is simply not kept, which costs time and nothing else."""
         if not self._dirty:

@@ -49,8 +49,19 @@ class Ended:
 class Engine:
     """A running engine. ``pid`` is also its process group."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, *, record: Path | None = None) -> None:
-        """``record``: where it is put on record before it runs, named after its attempt.
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        log: Path,
+        *,
+        record: Path | None = None,
+        container: Mapping[str, str] | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """``record``: where it is put on record before it runs, named after its attempt. ``container``: what goes on record of the container
+        that this process stands for. ``grace_s``: from TERM to KILL if the agent is gone.
 
         Raises :class:`EngineExitedAtStart` if the executable can't be started at all, OSError if the disk is full.
         """
@@ -73,7 +84,8 @@ class Engine:
             "env": {**env, processes.MARKER: attempt},
             "cwd": str(cwd),
             "log": str(log),
-            "grace_s": GRACE_S,
+            "grace_s": grace_s,
+            "container": dict(container) if container else None,
             "record": str(record) if record else "",
             "agent": [os.getpid(), processes.start_time(os.getpid())],
             "cgroup": self._identity["cgroup"],
@@ -128,6 +140,12 @@ class Engine:
         """Its end is told a moment later than it happens."""
         gone = os.path.isdir("/proc") and not os.path.isdir(f"/proc/{self.pid}")
         return self.ended(timeout_s=2.0 if gone else 0.0) is not None
+
+    def signal(self, number: int) -> None:
+        """To its first process, if it still is that one."""
+        if self._ended is None and processes.start_time(self.pid) == self._identity["engine"][1]:
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, number)
 
     def check_listener(self, at: Address) -> None:
         """Raises :class:`PortUnavailable` if a process that is not of this engine takes connections there."""

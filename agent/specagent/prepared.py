@@ -14,6 +14,7 @@ from speccore.protocol import JobOffer, ProbePlan, WarmupPlan
 from speccore.rendering import render as render_arm
 from speccore.workload import Item, Workload
 
+from . import containers
 from .asking import Address
 from .inventory import Host
 from .runtimes import Runtime, engine_environment
@@ -54,7 +55,9 @@ def launch_command(job: PreparedJob, arm: str, at: Address) -> tuple[engines.Ren
 def check_loaded(job: PreparedJob, props: dict[str, Any]) -> None:
     """A server without a model is healthy too (router mode); so is one with another context."""
     settings = job.offer.spec.engine
-    if problem := job.dialect.loaded_problem(props, settings, job.target.path, settings.context):
+    inside = job.runtime.info.kind == "container"
+    target = containers.path_inside(job.target, containers.TARGET) if inside else job.target.path
+    if problem := job.dialect.loaded_problem(props, settings, target, settings.context):
         raise EngineLoadedOther(problem)
 
 

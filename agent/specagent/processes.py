@@ -21,6 +21,7 @@ def write_record(path: str, order: dict[str, Any], **pids: int) -> None:
         "boot_id": boot_id(),
         "agent": order.get("agent"),
         "cgroup": order.get("cgroup", ""),
+        "container": order.get("container"),
         "guard": [os.getppid(), start_time(os.getppid())],
         **{name: [pid, start_time(pid)] for name, pid in pids.items()},
     }

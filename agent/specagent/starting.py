@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from speccore import engines
 
-from . import attached, ready
+from . import attached, container_start, ready
 from .asking import Address
 from .launch import Ended, Engine
 from .prepared import PreparedJob, launch_command, render
@@ -72,6 +72,8 @@ def start_of(job: PreparedJob, arm: str, more: Sequence[str] = ()) -> Start:
     if job.runtime.info.kind == "attached":
         symbolic = engines.Bindings(executable="", target="", port=0)
         return attached.start_of(job, arm, render(job, arm, symbolic).argv, more)
+    if job.runtime.info.kind == "container":
+        return container_start.start_of(job, arm, more)
     at = Address(ready.LOOPBACK, ready.free_port())
     rendered, environment = launch_command(job, arm, at)
     own = {k: v for k, v in environment.items() if k in job.runtime.env or k in rendered.env}

@@ -6,12 +6,16 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import processes
+from speccore.errors import SpecWebError
+
+from . import container_removal, processes
 from .processes import MARKER, start_time
 
 log = logging.getLogger(__name__)
@@ -19,26 +23,52 @@ log = logging.getLogger(__name__)
 _WAIT_S = 5.0
 
 
-def sweep_records(folder: Path) -> list[int]:
+def sweep_records(folder: Path, container_engines: Iterable[str] = ()) -> list[int]:
     """Ends all that attempts on record left, unless their agent still lives; returns the pids that were ended.
 
-    A record stays where something could not be ended, so that the next start tries again.
+    A record stays where something could not be ended, so that the next start tries again. ``container_engines``: addresses where
+    containers of this state folder are looked for by their labels too.
     """
     ended: list[int] = []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
         record = read_record(path)
-        if record is None or record.get("boot_id") != processes.boot_id():
-            path.unlink(missing_ok=True)  # nothing lives through a restart of the machine
+        if record is None:
+            path.unlink(missing_ok=True)
             continue
-        if _lives(record.get("agent")):
+        rebooted = record.get("boot_id") != processes.boot_id()  # no process lives through that, but a container's remains do
+        if not rebooted and _lives(record.get("agent")):
             continue
-        found, left = end_attempt(record)
+        found, left = ([], []) if rebooted else end_attempt(record)
         ended += found
         if left:
             log.error("processes %s of attempt %s can't be ended; see why they hang (ps -o stat,wchan -p PID)", left, path.stem)
-        else:
+        elif _container_is_gone(record, ended):
             path.unlink(missing_ok=True)
+    for address in dict.fromkeys(container_engines):
+        try:
+            ended += container_removal.remove_abandoned(address, folder, _label_lives)
+        except SpecWebError as error:
+            log.error("%s (%s)", error.message, error.remedy)
     return ended
+
+
+def _container_is_gone(record: dict[str, Any], ended: list[int]) -> bool:
+    """Whether the attempt's container, if it had one, is removed with its network and its private folder."""
+    if not isinstance(container := record.get("container"), dict):
+        return True
+    try:
+        ended += container_removal.remove_attempt(container["docker"], record["attempt"])
+    except SpecWebError as error:
+        log.error("container of attempt %s: %s (%s)", record.get("attempt"), error.message, error.remedy)
+        return False
+    shutil.rmtree(container["folder"], ignore_errors=True)
+    return True
+
+
+def _label_lives(label: str) -> bool:
+    """Whether the agent runs that a label names (see ``container_removal.agent_label``)."""
+    words = label.split()
+    return len(words) == 3 and words[0] == processes.boot_id() and _lives([int(w) for w in words[1:] if w.isdigit()])
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
