@@ -98,7 +98,7 @@ class RuntimeEntry(_Owned):
 
 
 class ModelEntry(_Owned):
-    """A model file under a name of the owner's choice; for a split model, its first part."""
+    """A model under a name of the owner's choice: a GGUF file (of a split one the first part), or a folder with config.json and safetensors."""
 
     alias: str = Field(min_length=1, max_length=200)
     path: Path

@@ -9,7 +9,7 @@ import platform
 import re
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,9 +59,15 @@ class Host:
             runtime_hash=manifest_hash,
         )
 
+    def container_engines(self) -> list[str]:
+        """Addresses of the container engines that builds of this host run on."""
+        return sorted({r.container.docker for r in self.runtimes if r.container})
+
     def check_build(self, runtime: Runtime) -> None:
         """Raises :class:`BuildChanged` if a file of the build is gone or another one since the inventory: two builds in one
         job are no comparison. Files that did not change are not read again."""
+        if runtime.manifest_now:
+            self._check_manifest(runtime.info, runtime.manifest_now)
         for name, path in runtime.files.items():
             try:
                 digest = self.cache.sha256(path)
@@ -69,6 +75,14 @@ class Host:
                 raise BuildChanged(f"{path} of the engine build can't be read: {error.strerror}", path=str(path)) from error
             if digest != runtime.info.manifest.get(name):
                 raise BuildChanged(f"{path} of the engine build is another one than was advertised", path=str(path))
+
+    def _check_manifest(self, info: RuntimeInfo, manifest_now: Callable[[FileCache], Mapping[str, str]]) -> None:
+        try:
+            now = manifest_now(self.cache)
+        except OSError as error:
+            raise BuildChanged(f"{error.filename} of the engine build can't be read: {error.strerror}") from error
+        if other := sorted(name for name in {*now, *info.manifest} if now.get(name) != info.manifest.get(name)):
+            raise BuildChanged(f"{', '.join(other)} of the engine build is another one than was advertised", path=info.executable)
 
     def model(self, manifest_hash: str) -> ModelInfo:
         """The model as it is on disk now. Raises :class:`ModelFileMissing` if it is gone or another one by now."""
@@ -81,7 +95,10 @@ class Host:
     def _check_files(self, model: ModelInfo) -> None:
         if model.format == SERVED:  # known by a server's word only
             return
-        for path in model_files(Path(model.path)):
+        paths = model_files(Path(model.path))
+        if gone := sorted(set(model.manifest) - {path.name for path in paths}):
+            raise ModelFileMissing(f"{gone[0]} of the model {model.path} is gone", path=str(Path(model.path) / gone[0]))
+        for path in paths:
             try:
                 digest = self.cache.sha256(path)
             except OSError as error:

@@ -1,4 +1,4 @@
-"""What a model file is, read from the file itself: manifest, architecture, quantisation, tokenizer and template hashes."""
+"""What a model is, read from its file or folder: manifest, architecture, quantisation, tokenizer and template hashes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from speccore.canonical import manifest_hash, sha256_of
 from speccore.inventory import ModelInfo
 from speccore.preflight import prefix_hashes
 
+from . import hf_models
 from .config import Config
 from .filecache import FileCache
 from .gguf_shape import memory_shape
@@ -33,27 +34,47 @@ def configured_models(config: Config) -> Iterator[tuple[str, Path]]:
             if path in named or (part and part["n"] != "00001"):
                 continue
             yield part["stem"] if part else path.stem, path
+        for path in sorted(p.parent for p in folder.rglob(hf_models.CONFIG)) if folder.is_dir() else []:
+            if path not in named and hf_models.is_model_folder(path):
+                yield hf_models.alias_of(path), path
 
 
 def model_info(alias: str, path: Path, cache: FileCache) -> ModelInfo:
-    """Reads one model. Raises OSError if a file is missing, ValueError if it is no GGUF file."""
+    """Reads one model: a GGUF file, or a folder. Raises OSError if a file is missing, ValueError if it is no model."""
     manifest = {p.name: cache.sha256(p) for p in model_files(path)}
-    facts = cache.get(path, "gguf")
-    if not isinstance(facts, dict) or facts.get("version") != _FACTS_VERSION:
-        facts = gguf_facts(path) | {"version": _FACTS_VERSION}
-        cache.put(path, "gguf", facts)
+    facts = _folder_facts(path, manifest, cache) if path.is_dir() else _file_facts(path, cache)
     return ModelInfo(
         alias=alias,
         manifest_hash=manifest_hash(manifest),
         manifest=manifest,
         path=str(path),
         size_bytes=sum(p.stat().st_size for p in model_files(path)),
-        **{k: v for k, v in facts.items() if k != "version"},
+        **{k: v for k, v in facts.items() if k not in ("version", "of")},
     )
 
 
+def _file_facts(path: Path, cache: FileCache) -> dict[str, Any]:
+    facts: dict[str, Any] | None = cache.get(path, "gguf")
+    if not isinstance(facts, dict) or facts.get("version") != _FACTS_VERSION:
+        facts = gguf_facts(path) | {"version": _FACTS_VERSION}
+        cache.put(path, "gguf", facts)
+    return facts
+
+
+def _folder_facts(path: Path, manifest: dict[str, str], cache: FileCache) -> dict[str, Any]:
+    """Remembered by what the files hold: the folder's own time says nothing of it."""
+    identity = manifest_hash(manifest)
+    facts: dict[str, Any] | None = cache.get(path, hf_models.FACT)
+    if not isinstance(facts, dict) or facts.get("of") != identity:
+        facts = hf_models.hf_facts(path) | {"of": identity}
+        cache.put(path, hf_models.FACT, facts)
+    return facts
+
+
 def model_files(path: Path) -> list[Path]:
-    """The file, or all parts of a split model."""
+    """The file, or all parts of a split model; of a folder, the files that decide what the model answers."""
+    if path.is_dir():
+        return hf_models.model_files(path)
     part = _PART.match(path.name)
     if not part:
         return [path]

@@ -7,7 +7,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from speccore import engines
 from speccore.canonical import manifest_hash
 from speccore.inventory import ModelInfo, RuntimeInfo
 
-from . import attached, container_runtime
+from . import attached, container_runtime, vllm_runtime
 from .config import Config, RuntimeEntry
 from .containers import Place
 from .filecache import FileCache
@@ -52,6 +52,8 @@ class Runtime:
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     models: Sequence[ModelInfo] = ()  # that only its servers tell of
+    manifest_now: Callable[[FileCache], Mapping[str, str]] | None = None  # of a build whose manifest is no plain list of files
+    architectures: frozenset[str] = frozenset()  # of models that it has code of its own for; empty: that is not known
     container: Place | None = None  # of one in an image
 
 
@@ -65,6 +67,7 @@ def configured_runtimes(config: Config) -> list[RuntimeEntry]:
 
 def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
     """Looks at one build. Raises :class:`RuntimeBroken`."""
+    check_environment(entry)
     if entry.kind == "attached":
         try:
             looked = attached.look(entry)
@@ -77,6 +80,8 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
     assert entry.path
     if not entry.path.is_file() or not os.access(entry.path, os.X_OK):
         raise RuntimeBroken(f"{entry.path} is no executable file")
+    if entry.engine == "vllm":
+        return _vllm(entry, cache)
     if platform.system() == "Linux" and not _is_elf(entry.path):
         # a wrapper's hash would say nothing about the engine behind it
         raise RuntimeBroken(f"{entry.path} is a script: name the llama-server executable itself, and put variables under env")
@@ -118,6 +123,23 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
         ],
     )
     return Runtime(info, env, files)
+
+
+def check_environment(entry: RuntimeEntry) -> None:
+    """Raises :class:`RuntimeBroken` for a variable that no owner's configuration may set for this engine."""
+    never: Mapping[str, str] = getattr(engines.engine(entry.engine), "NEVER_ENVIRONMENT", {})
+    for name in entry.env:
+        if name in never:
+            raise RuntimeBroken(f"env: {name} {never[name]}", f"Remove {name} from the env of this runtime in the agent's configuration.")
+
+
+def _vllm(entry: RuntimeEntry, cache: FileCache) -> Runtime:
+    assert entry.path
+    try:
+        found = vllm_runtime.look(entry.path, engine_environment(entry.env), cache)
+    except vllm_runtime.NotUsable as error:
+        raise RuntimeBroken(str(error)) from error
+    return Runtime(found.info, dict(entry.env), manifest_now=found.manifest_now, architectures=found.architectures)
 
 
 def version_words(text: str) -> tuple[str, str]:

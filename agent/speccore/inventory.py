@@ -117,6 +117,7 @@ class ModelInfo(Peer):
     context_length: int | None = None
     vocab_size: int | None = None
     has_mtp: bool = False
+    custom_code: bool = False  # its folder brings code of its own, which is never run
     tokenizer_hash: str = ""
     tokenizer: TokenizerInfo | None = None  # None: it has no vocabulary, or an older agent has looked
     chat_template_hash: str = ""

@@ -33,10 +33,8 @@ def counting_sequence(rng: random.Random) -> str:
     return f"Count from {first} to {last}:\n" + separator.join(map(str, range(first, last + 1))) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make the training text of the demo models.")
-    parser.add_argument("work", type=Path, help="folder for the text")
-    work = parser.parse_args().work
+def write(work: Path) -> None:
+    """``code.txt`` and ``count.txt``."""
     work.mkdir(parents=True, exist_ok=True)
     rng = random.Random(0)
     code = [f.read_text(encoding="utf-8", errors="ignore") for f in source_files(Path(sysconfig.get_paths()["stdlib"]))]
@@ -44,6 +42,12 @@ def main() -> None:
     (work / "code.txt").write_text(f"\n{END_OF_TEXT}".join(code), encoding="utf-8")
     (work / "count.txt").write_text(END_OF_TEXT.join(counts), encoding="utf-8")
     print(f"{len(code)} files, {sum(map(len, code)) / 1e6:.1f} MB of code, {len(counts)} sequences")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make the training text of the demo models.")
+    parser.add_argument("work", type=Path, help="folder for the text")
+    write(parser.parse_args().work)
 
 
 if __name__ == "__main__":
