@@ -7,10 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import early, host_checks, integrity, job_checks, memory_taken, occupancy, pace_checks, restarts, stats, task_numbers, throughput
+from . import (
+    early,
+    host_checks,
+    integrity,
+    job_checks,
+    memory_taken,
+    occupancy,
+    pace_checks,
+    restarts,
+    settled,
+    stats,
+    task_numbers,
+    throughput,
+)
 from .advice import answer
 from .answers_of_job import AnswersOfJob, Said
-from .derive import Pooled, cycle_numbers, memory_bill, positions_numbers, side_numbers, speculation_numbers, stream_numbers
+from .derive import Pooled, cycle_numbers, positions_numbers, side_numbers, speculation_numbers, stream_numbers
 from .inventory import Peer
 from .measurement import AttemptMeasurement, Check, ComparisonResult, Interval, JobAnalysis, Verdict, Withheld, value_of
 from .noise_floor import KnownFloor, point_class
@@ -281,7 +294,7 @@ class _Job:
                 behind = self._versus(other.arm, best.arm, point, lengths)
                 if not (isinstance(behind, Interval) and behind.low is not None and behind.low > 1 + self.spec.margin):
                     ties.append(other)
-        bills = {d.arm.name: value_of(memory_bill(d.blocks)) for d in ties}
+        bills = {d.arm.name: value_of(memory_taken.bill(d.blocks)) for d in ties}
         least = min((b for b in bills.values() if b is not None), default=None)
         if least is not None:
             ties = [d for d in ties if (bill := bills[d.arm.name]) is not None and bill <= least + _bill_tolerance(d)]
@@ -313,9 +326,11 @@ class _Job:
             n_pairs_dropped=sum(len(b.dropped) for b in draft.blocks),
             p_holm=p_holm,
             noise_floor=self.facts.floor_at(point),
-            memory_bill_bytes=memory_bill(draft.blocks),
+            memory_bill_bytes=memory_taken.bill(draft.blocks),
             context_lost_tokens=_lost(sides[baseline.name], sides[arm.name], "context_per_slot"),
             slots_lost=_lost(sides[baseline.name], sides[arm.name], "slots"),
+            kv_tokens_lost=memory_taken.kv_tokens_lost(draft.blocks),
+            came_with=settled.came_with(sides[baseline.name], sides[arm.name], self.spec.engine),
             variation=variation(draft.blocks, point),
             tails=tail_lines(sides[baseline.name], sides[arm.name], draft.blocks, point),
             agreement=draft.said.agreement,

@@ -241,22 +241,3 @@ def _summary(values: Sequence[float], of: Callable[[Sequence[float]], float], fo
     if not values:
         return Withheld(withheld="no matched prompt", reason_code="no_pairs")
     return computed(float(of(values)), formula, what)
-
-
-def memory_bill(blocks: Sequence[BlockPairs]) -> Maybe:
-    """The arm's peak minus the baseline's in the same block; median over blocks. Both must have been measured in one way."""
-    bills: dict[int, float] = {}
-    reason: Withheld | None = None
-    for block in blocks:
-        peaks = (block.left.peak_memory_bytes, block.right.peak_memory_bytes)
-        missing = [p for p in peaks if isinstance(p, Withheld)]
-        ways = sorted({p.source.field for p in peaks if isinstance(p, Number)})
-        if missing:
-            reason = reason or missing[0]
-        elif len(ways) > 1:
-            reason = reason or Withheld(withheld=f"one arm has {ways[0]}, the other {ways[1]}", reason_code="measured_differently")
-        else:
-            bills[block.block] = (value_of(peaks[1]) or 0.0) - (value_of(peaks[0]) or 0.0)
-    if not bills:
-        return reason or Withheld(withheld="no block has both arms", reason_code="no_blocks")
-    return computed(statistics.median(bills.values()), "median of (arm's peak − baseline's peak)", block_range(bills))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from . import attached, host_series, openloop, window
+from . import attached, engagement, host_series, openloop, settled, window
 from .answer_checks import judge_answer
 from .canonical import canonical_json
 from .dealing import settlings
@@ -37,7 +37,7 @@ from .records import (
     StreamRecord,
     TextRecord,
 )
-from .spec import BASELINE_MODE, ExperimentSpec, is_model_drafter
+from .spec import BASELINE_MODE, ExperimentSpec
 from .tasks import check_of, rests
 from .thinking import first_content, told_apart
 from .times import possible, probe_times
@@ -66,9 +66,9 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
     if not mode:
         evidence.problems.append(f"arm {arm!r} is not in the experiment")
     records = evidence.lines(RECORDS, StreamRecord)
-    probes, reported_types, disagreements = _probes(evidence, records, module, spec, workloads, log_text, mode)
+    probes, types, disagreements = _probes(evidence, records, module, spec, workloads, log_text, mode)
     log = module.parse_log(log_text)
-    engaged, why = _engagement(module, mode, probes, reported_types, log.speculation, log.error)
+    engaged, why = engagement.engagement(module.SPEC_TYPES, mode, probes, engagement.reported_types(types, log), log)
     sampled = evidence.lines(SAMPLES, Sample)
     samples = [(line, s) for line, s in sampled if s.phase == host_series.PROBING]
     cpu = [s.cpu_percent for _, s in samples if s.cpu_percent is not None]
@@ -106,7 +106,7 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
         not_restarted=standing,
         loads=[*window.loads(spec, records), *openloop.loads(spec, records)],
         settlings=settlings(spec, workloads, [r for _, r in records]),
-        pair_fields=_pair_fields(module, spec, workloads, launch, manifest),
+        pair_fields=_pair_fields(module, spec, workloads, launch, manifest) | settled.pair_fields(log, spec.engine),
     )
 
 
@@ -180,7 +180,7 @@ def _probes(
             metrics=snapshots.get(record.probe) if alone else None,
             log=logged.get(record.probe) if alone else None,
         )
-        if counts.speculation_reported is not None:
+        if counts.reported_types or counts.speculation_reported is False:
             types = (types or set()) | set(counts.reported_types)
         counted.append((record, counts))
         probe = measure_probe(record, line, counts, _item(spec, workloads, record), texts.get(record.probe), mode)
@@ -303,7 +303,8 @@ def _failure(record: StreamRecord, counts: ProbeCounts, mode: str) -> tuple[str,
     if counts.disagreements:
         return "counts_disagree", "; ".join(counts.disagreements)
     if mode == BASELINE_MODE and counts.speculation_reported:
-        return "engine_loaded_other", f"mode is off, yet the server reports speculation: {', '.join(counts.reported_types)}"
+        which = ", ".join(counts.reported_types) or "on"
+        return "engine_loaded_other", f"mode is off, yet the server reports speculation: {which}"
     return "", ""
 
 
@@ -316,30 +317,6 @@ def _check(item: Item | None, record: StreamRecord, text: TextRecord | None, fin
     said = "".join(said for event, said in zip(record.events, text.texts) if event.kind != "reasoning")  # a thought is no answer
     judged = judge_answer(check, prompt, said, cut=finish_reason == "length")
     return judged.passed, judged.note
-
-
-def _engagement(
-    module: ModuleType, mode: str, probes: list[ProbeMeasurement], types: set[str] | None, log_types: str, log_error: str
-) -> tuple[bool | None, str]:
-    """Whether speculation was on, by the server's own settings and by what it drafted, and why one says so."""
-    if mode in ("", BASELINE_MODE):
-        return None, ""
-    reason = f"; its log says: {log_error}" if log_error else ""
-    wanted = module.SPEC_TYPES.get(mode, mode)
-    if types is not None and wanted not in types:
-        found = ", ".join(sorted(types)) or "none"
-        return False, f"the server reports speculation {found}, asked for was {wanted}{reason}"
-    drafted = [d for p in probes if not p.warmup and (d := value_of(p.counters.drafted)) is not None]
-    if sum(drafted) > 0:
-        return True, f"{sum(drafted):g} tokens drafted in {len(drafted)} probes"
-    if not any(not p.warmup and p.ok for p in probes):
-        return False, f"no probe was answered, so nothing shows that speculation was on{reason}"
-    if is_model_drafter(mode):
-        shown = "drafted nothing" if drafted else "reported no draft counts"
-        return False, f"the server {shown} in {sum(not p.warmup for p in probes)} probes{reason}"
-    if types is not None or wanted in log_types.split(","):
-        return True, "speculation is on; its drafter found nothing to propose"
-    return False, f"nothing shows that speculation was on{reason}"
 
 
 def _not_ours() -> Withheld:

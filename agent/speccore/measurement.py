@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, computed_field
 from .fit import Fit
 from .inventory import Peer
 from .quality_results import AgreementResult, QualityMeasure, SamplingResult
+from .settled_results import CameWith
 
 PARSER_VERSION = 3
 ANALYSIS_VERSION = 3
@@ -370,6 +371,10 @@ class ComparisonResult(Peer):
     memory_bill_bytes: Maybe
     context_lost_tokens: int | None = None
     slots_lost: int | None = None
+    kv_tokens_lost: float | None = None  # of engines that fill a budget of memory with their cache; None: of others, or not told
+    came_with: list[CameWith] | None = (
+        None  # settled by the engine, and not as in the baseline; None: not computed by the version that stored this
+    )
     agreement: AgreementResult | Withheld = DEFINED_LATER
     own_agreement: AgreementResult | Withheld = DEFINED_LATER  # of the baseline with itself, at this point
     quality: list[QualityMeasure] = []

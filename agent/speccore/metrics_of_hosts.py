@@ -12,7 +12,8 @@ OF_HOSTS = (
         1,
         "memory bill",
         "MiB",
-        "The arm's peak memory while probing minus the baseline's in the same block, devices and process tree together; median over blocks.",
+        "The arm's peak memory while probing minus the baseline's in the same block, devices and process tree together; median over blocks. "
+        "Of an engine that fills a budget of memory with its KV cache, the bytes of the tokens that the cache lost are added.",
         "{:+z,.0f}",
         "memory samples",
         scale=_MIB,

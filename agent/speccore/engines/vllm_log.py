@@ -52,7 +52,7 @@ _FAULTS: tuple[Fault, ...] = (
     fault(
         ArmNotSupported, r"Unsupported speculative method|speculative.*(is )?not supported|NotImplementedError: \w+ is not supported yet"
     ),
-    fault(SpecError, r"trust_remote_code=True|trust-remote-code", _CODE_REMEDY),
+    fault(SpecError, r"contains custom code|trust_remote_code=True|trust-remote-code", _CODE_REMEDY),
     fault(
         SpecError,
         r"Model architectures .* are not supported|architecture .* is not supported|does not recognize this architecture",
@@ -64,7 +64,7 @@ _FAULTS: tuple[Fault, ...] = (
         r"|Invalid repository ID or local directory|Cannot find any model weights|LocalEntryNotFoundError|is not a valid model identifier"
         r"|couldn't connect to 'https://huggingface",
     ),
-    fault(FlagRefused, r"validation errors? for \w*Config|ValueError: .*(must be|should be)"),
+    fault(FlagRefused, r"^ *Input should be|^ *Value error, |ValueError: .*(must be|should be)"),
 )
 #: A failure that fits no kind is told by the last of these lines: a traceback ends with its reason.
 _ANY_ERROR = re.compile(r"(?:^|\s|\) )(?:[\w.]*\.)?\w*(?:Error|Exception)\b: |error: |Segmentation fault|Illegal instruction|core dumped")
@@ -72,7 +72,10 @@ _ANY_ERROR = re.compile(r"(?:^|\s|\) )(?:[\w.]*\.)?\w*(?:Error|Exception)\b: |er
 _SECOND_HAND = re.compile(
     r"See root cause above|Engine core initialization failed|EngineCore failed to start|WorkerProc initialization failed"
 )
+#: A frame of a traceback, or its line of source.
+_OF_TRACEBACK = re.compile(r'\s+(File "|\s{2,}|\S*\^)')
 _LOADED = re.compile(r"Application startup complete|Starting vLLM (?:API )?server|Started server process")
+_MOST = 300  # characters of a line, in a message
 _VERSION = re.compile(r"\bversion (\d[\w.+-]*)")
 _DEVICE = re.compile(r"\bdevice_config=(\w+)")
 _SLOTS = re.compile(r"'max_num_seqs': (\d{1,6})\b")
@@ -129,7 +132,7 @@ def _telling_lines(lines: list[str]) -> list[tuple[int, str]]:
         loaded = loaded or bool(_LOADED.search(line))
         stamp = STAMP.match(line)
         level, said = (stamp["level"], line[stamp.end() :]) if stamp else (None, line)
-        if said[:1].isspace():  # a line of source in a traceback
+        if _OF_TRACEBACK.match(said):
             continue
         if level in ("ERROR", "CRITICAL") or (level is None and (not loaded or (stamp and stamp["who"]))):
             found.append((number, line))
@@ -138,7 +141,8 @@ def _telling_lines(lines: list[str]) -> list[tuple[int, str]]:
 
 def _plain(line: str) -> str:
     """A log line less its process, time and level."""
-    return STAMP.sub("", line).strip()
+    said = STAMP.sub("", line).strip()
+    return said if len(said) <= _MOST else f"{said[:_MOST]}…"
 
 
 def _told(log_text: str) -> Told:

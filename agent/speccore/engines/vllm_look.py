@@ -41,7 +41,7 @@ def read_look(data: Any) -> tuple[list[int], list[float]] | str:
     ids = read_ids(data)
     if not ids:
         return "the answer holds no token ids"
-    told = _choice(data).get("logprobs")
+    told: Any = _choice(data).get("logprobs")
     try:
         tops = [sorted(map(float, top.values()), reverse=True)[:2] for top in told["top_logprobs"]]
         of = told["tokens"]
