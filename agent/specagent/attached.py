@@ -87,7 +87,18 @@ def _said(module: ModuleType, arm: str, url: str) -> dict[str, Any]:
             raise NotSeen(f"the server of {arm!r}, {url}{path}, answers {status}: {text[:100]}")
         answers[path] = answer
     props: dict[str, Any] = module.loaded(answers)
-    return props
+    return {**_build(module, at), **props}
+
+
+def _build(module: ModuleType, at: Address) -> dict[str, Any]:
+    """The version, of an engine that tells it in a place of its own."""
+    path = getattr(module, "BUILD_PATH", "")
+    try:
+        status, text = fetch(at, path, _LOOK_TIMEOUT_S) if path else (0, "")
+        told = json.loads(text) if status == 200 else {}
+    except (OSError, ValueError, http.client.HTTPException):
+        return {}
+    return {"version": str(told["version"])} if isinstance(told, dict) and told.get("version") else {}
 
 
 def _identity(props: Mapping[str, Any]) -> str:

@@ -43,6 +43,7 @@ def _flat(c: ComparisonResult, host_name: str) -> dict[str, Any]:
         "withheld": speedup.withheld if is_known or isinstance(speedup, Withheld) else "",
         "verdict": c.verdict.word,
         "reason": c.verdict.reason,
+        "not_restarted": c.not_restarted,
         "acceptance_rate": value_of(c.acceptance_rate),
         "drafted_per_cycle": value_of(c.drafted_per_cycle),
         "mean_acceptance_length": value_of(c.mean_acceptance_length),

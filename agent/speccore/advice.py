@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .attached import LABEL
 from .measurement import ComparisonResult, Interval, value_of
 from .metrics import METRICS
 from .quality_results import GREEDY_ANSWERS, TASK_CHECKS
@@ -37,6 +38,7 @@ def answer(point: Point, compared: Sequence[ComparisonResult]) -> dict[str, Any]
         "ci_low": speedup.low if speedup else None,
         "ci_high": speedup.high if speedup else None,
         "memory_bill_bytes": value_of(best.memory_bill_bytes),
+        **({"not_restarted": True} if best.not_restarted else {}),
     }
 
 
@@ -65,4 +67,5 @@ def _terms(best: ComparisonResult) -> str:
         parts.append("context kept" if lost <= 0 else f"{lost:,} tokens of context per slot lost")
     notes = [c.sentence for c in best.checks if c.name == TASK_CHECKS and c.state != "passed"]
     notes += [c.sentence for c in best.checks if c.name == GREEDY_ANSWERS and c.state == "failed"]  # a fast wrong arm is no good news
+    notes += [LABEL] if best.not_restarted else []
     return "; ".join([", ".join(parts), *notes])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .attached import LABEL
 from .formats import reason
 from .measurement import ComparisonResult, Interval, JobAnalysis, Maybe, value_of
 from .quality_results import AgreementResult, SamplingResult
@@ -95,6 +96,7 @@ def cells(c: ComparisonResult) -> tuple[str, ...]:
     speedup = c.speedup if isinstance(c.speedup, Interval) else None
     interval = f"{speedup.low:.2f}–{speedup.high:.2f}" if speedup and speedup.low is not None and speedup.high is not None else "–"
     verdict = f"{c.verdict.word} · {reason(c.verdict.reason)}" if c.verdict.reason else c.verdict.word
+    verdict += f" · {LABEL}" if c.not_restarted else ""
     return (
         c.point,
         c.arm,

@@ -78,6 +78,7 @@ class Row:
     verdict_reason: str = ""
     verdict_sentence: str = ""
     recommended: bool = False
+    not_restarted: bool = False
     baseline: bool = False
     nothing: Cell | None = None  # stands for all numbers of a row that has none
 
@@ -140,6 +141,7 @@ def _row(c: ComparisonResult, url: NumbersUrl) -> Row:
         verdict_reason=reason(c.verdict.reason),
         verdict_sentence=c.verdict.sentence,
         recommended=c.recommended,
+        not_restarted=c.not_restarted,
         nothing=nothing,
     )
 

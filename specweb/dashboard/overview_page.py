@@ -62,6 +62,7 @@ class Answer:
     mode: str
     speedup: str  # of the arm, empty if withheld
     interval: str
+    not_restarted: bool
     at_best: bool  # no arm is worth running: the figure is that of the best
     x: float | None
     low: float | None
@@ -152,6 +153,7 @@ def _answer(answer: Mapping[str, Any], points: Mapping[str, Point], modes: Mappi
         mode=modes.get(arm, "off"),
         speedup=formats.ratio(speedup) if speedup else "",
         interval=formats.ratio_range(low, high) if low and high else "",
+        not_restarted=bool(answer.get("not_restarted")),
         at_best=bool(speedup) and word not in ("keep", "shorten"),
         x=place(speedup) if speedup else None,
         low=place(low) if known and low else None,

@@ -86,7 +86,7 @@ def take_home(
             works.setdefault(arm, []).append(f"{strip.title}, {strip.detail}")
         else:
             undecided.append((f"{strip.title}, {strip.detail}", strip.word))
-    if not job.commands or not strips:
+    if not job.commands or not strips or spec.runtime.attached:  # of servers that somebody else started no command is known
         return None
     setting = _setting(spec, job, inventory if for_team else None, env if for_team else {})
     added = {c.arm: [p.text for p in c.parts if p.added] for c in command_differences(spec, job.commands)}

@@ -116,6 +116,7 @@ def _comparison(host: str, c: ComparisonResult) -> dict[str, Any]:
         "n_blocks": getattr(c.speedup, "n_blocks", 0),
         "verdict": c.verdict.word,
         "reason": c.verdict.reason,
+        "not_restarted": c.not_restarted,
         "acceptance_rate": value_of(c.acceptance_rate),
         "drafted_per_cycle": value_of(c.drafted_per_cycle),
         "mean_acceptance_length": value_of(c.mean_acceptance_length),

@@ -1,0 +1,116 @@
+"""Servers that stand already: asked for by a spec that says so, and marked as not restarted wherever a verdict is shown."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from speccore.inventory import Capabilities, RuntimeInfo
+
+from specweb.experiments.models import Host, Job
+from specweb.experiments.services import placement
+from specweb.experiments.services.checking import check
+from specweb.experiments.services.hosts import store_inventory
+from tests.core import made
+from tests.web import sample
+from tests.web.measured import job_of, scatter
+from tests.web.people_api import Program
+
+pytestmark = pytest.mark.django_db
+DRAFT = {"name": "draft-4", "mode": "draft", "draft_model": "whatever-it-has", "draft_limit": 4}
+SPEC: dict[str, Any] = {"target": {"model": "demo-target"}, "blocks": 3, "engine": {"context": 2048}}
+ATTACHED = made.spec_of(DRAFT, **SPEC, runtime={"attached": True})
+SERVERS = {"off": "http://127.0.0.1:8080", "draft-4": "http://127.0.0.1:8081"}
+
+
+@pytest.fixture
+def who(db: Any) -> sample.People:
+    return sample.people()
+
+
+@pytest.fixture
+def host(who: sample.People) -> Host:
+    """One that has an ordinary build, and servers that stand."""
+    host = sample.host_with_inventory(who.team)
+    standing = RuntimeInfo(
+        engine="llama-server",
+        version="b1-abc",
+        manifest_hash="5e" * 32,
+        manifest=dict.fromkeys(SERVERS, "1" * 64),
+        executable="",
+        capabilities=Capabilities(dialect="attached", flags={}),
+        kind="attached",
+        servers=SERVERS,
+    )
+    assert host.inventory
+    offered = host.inventory.parsed
+    store_inventory(host, offered.model_copy(update={"runtimes": [*offered.runtimes, standing]}), datetime.now(UTC))
+    host.refresh_from_db()
+    return host
+
+
+@pytest.fixture
+def job(who: sample.People, host: Host) -> Job:
+    return job_of(
+        who,
+        host,
+        ATTACHED,
+        {"off": 1.0, "draft-4": 2.0},
+        scatter(1, 0.002),
+        change=lambda a: a.model_copy(update={"not_restarted": True}),
+    )
+
+
+def test_a_host_takes_each_for_its_own_kind_of_question(host: Host) -> None:
+    assert host.inventory
+    offered = host.inventory.parsed
+    standing = placement.fit(ATTACHED, offered)
+    assert isinstance(standing, placement.Fit)
+    assert standing.runtime_hash == "5e" * 32
+    assert standing.commands == {arm: ["(attached)", url] for arm, url in SERVERS.items()}
+    assert standing.draft_hashes == {}  # what it has loaded nobody can check
+    ordinary = placement.fit(made.spec_of(DRAFT | {"draft_model": "demo-draft"}, **SPEC), offered)
+    assert isinstance(ordinary, placement.Fit)
+    assert ordinary.runtime_hash != standing.runtime_hash
+
+
+def test_an_arm_without_a_server_is_refused_in_the_preview(host: Host) -> None:
+    assert host.inventory
+    nofit = placement.fit(made.spec_of(DRAFT | {"name": "draft-9"}, **SPEC, runtime={"attached": True}), host.inventory.parsed)
+    assert isinstance(nofit, placement.NoFit)
+    assert "no server of this attached runtime stands for it; servers are there for off, draft-4" in nofit.reason
+
+
+def test_what_needs_a_start_is_told_beside_its_field(who: sample.People, host: Host) -> None:
+    data = ATTACHED.model_dump(mode="json") | {"fit": True}
+    data["arms"].append({"name": "mod", "mode": "ngram-mod"})
+    found = {p.field: p.message for p in check(data, who.team).problems}
+    assert "remembers earlier requests" in found["arms.2.mode"]
+    assert "never started" in found["fit"]
+
+
+def test_every_page_with_a_verdict_says_not_restarted(job: Job, who: sample.People, client: Client) -> None:
+    client.force_login(who.owner)
+    numbers = f"{reverse('numbers', args=[job.pk])}?arm=draft-4&point={ATTACHED.points[0].key}"
+    for url in (reverse("overview"), f"{reverse('experiment', args=[job.experiment_id])}?job={job.pk}", numbers):
+        page = client.get(url).content.decode()
+        assert "not restarted" in page, url
+    page = client.get(reverse("experiment", args=[job.experiment_id])).content.decode()
+    assert page.count("<small>not restarted</small>") >= 2  # the strip and the row
+    assert "Nobody can check the hashes of its program and model files" in page
+    assert "Take it home" not in page
+
+
+def test_the_interface_for_programs_says_it_too(job: Job, who: sample.People) -> None:
+    told = Program(who.owner).get(f"experiments/{job.experiment_id}").json()
+    assert [c["not_restarted"] for c in told["comparisons"]] == [True]
+    assert all("not restarted" in c["verdict"]["sentence"] for c in told["comparisons"])
+
+
+def test_an_ordinary_run_bears_no_such_mark(who: sample.People, host: Host, client: Client) -> None:
+    job_of(who, host, made.spec_of(DRAFT | {"draft_model": "demo-draft"}, **SPEC), {"off": 1.0, "draft-4": 2.0}, scatter(1, 0.002))
+    client.force_login(who.owner)
+    assert "not restarted" not in client.get(reverse("overview")).content.decode()
