@@ -15,14 +15,20 @@ from speccore.measurement import value_of
 from speccore.spec import Point, Sampling
 from speccore.workloads import builtin
 
-from tests.engines.test_llamacpp_server import DRAFT, LLAMA, Server, binary, capabilities, server
+from tests.engines.test_llamacpp_server import DRAFT, LLAMA, Server, binary, capabilities, name_of, server
 
 __all__ = ["binary", "capabilities"]  # fixtures
 
 MODES: list[dict[str, Any]] = [
     DRAFT,
     {"mode": "ngram-simple", "draft_limit": 8, "ngram_size": 3},
+    {"mode": "ngram-map-k", "draft_limit": 8, "ngram_size": 3, "ngram_hits": 1},
+    {"mode": "ngram-map-k4v", "draft_limit": 8, "ngram_size": 3},
     {"mode": "ngram-mod", "draft_limit": 8, "ngram_size": 3},
+    {"mode": "draft", "draft_model": "draft", "draft_limit": 4, "also": ["ngram-mod"], "also_limit": 8, "ngram_size": 3},
+    {"mode": "ngram-map-k", "draft_limit": 8, "ngram_size": 4, "also": ["ngram-simple", "ngram-cache"]},
+    {"mode": "mtp", "draft_limit": 3},
+    {"mode": "mtp", "draft_limit": 2, "also": ["ngram-simple"], "also_limit": 2, "ngram_size": 3},
 ]
 #: Temperatures of the demo's kinds of work.
 WORK = {"count": 0.0, "python-code": 0.2, "free-text": 0.8}
@@ -47,7 +53,7 @@ def snapshot(running: Server) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-@pytest.mark.parametrize("arm", MODES, ids=lambda a: a["mode"])
+@pytest.mark.parametrize("arm", MODES, ids=name_of)
 def test_cycles_add_up_to_the_servers_counters(
     binary: Path, capabilities: Capabilities, arm: dict[str, Any], concurrency: int, tmp_path: Path
 ) -> None:
@@ -69,7 +75,8 @@ def test_cycles_add_up_to_the_servers_counters(
     assert sum(value_of(c.completion_tokens) or 0 for c in counts) == pair.growth(PREDICTED)
     by_position = pair.growth_by_label(BY_POSITION) or {}
     assert {i: sum(s.accepted > int(i) for s in steps) for i in by_position} == by_position
-    if concurrency == 1:  # a pass serves one answer; each prompt took one of its own
-        assert len(steps) + len(records) == pair.growth(N_DECODE)
+    if concurrency == 1:  # a pass serves one answer; each prompt took one of its own, and one more where its state is kept for a retreat
+        of_prompts = (2 if arm["mode"] == "mtp" else 1) * len(records)
+        assert len(steps) + of_prompts == pair.growth(N_DECODE)
     assert LLAMA.window_disagreements(counts, pair) == []
     assert LLAMA.window_disagreements(counts[1:], pair) != []

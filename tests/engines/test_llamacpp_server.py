@@ -36,7 +36,18 @@ ARMS = [
     {"mode": "ngram-map-k4v", "draft_limit": 8, "ngram_size": 3},
     {"mode": "ngram-mod", "draft_limit": 8, "ngram_size": 3},
     {"mode": "ngram-cache"},
+    {"mode": "mtp", "draft_limit": 2},
+    {"mode": "draft", "draft_model": "draft", "draft_limit": 4, "also": ["ngram-cache", "ngram-mod"], "ngram_size": 3},
+    {"mode": "mtp", "draft_limit": 2, "also": ["ngram-simple"], "also_limit": 2, "ngram_size": 3, "ngram_hits": 1},
 ]
+
+
+def name_of(arm: dict[str, Any]) -> str:
+    return "+".join([arm["mode"], *arm.get("also", [])])
+
+
+def target_of(arm: dict[str, Any]) -> Path:
+    return MODELS / ("mtp.gguf" if arm["mode"] == "mtp" else "target.gguf")
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +129,15 @@ class Server:
 
 
 @contextmanager
-def server(binary: Path, capabilities: Capabilities, arm: dict[str, Any], folder: Path, **settings: Any) -> Iterator[Server]:
+def server(
+    binary: Path, capabilities: Capabilities, arm: dict[str, Any], folder: Path, target: Path | None = None, **settings: Any
+) -> Iterator[Server]:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    bindings = Bindings(executable=str(binary), target=str(MODELS / "target.gguf"), draft=str(MODELS / "draft.gguf"), port=port)
+    bindings = Bindings(
+        executable=str(binary), target=str(target_of(arm) if target is None else target), draft=str(MODELS / "draft.gguf"), port=port
+    )
     engine_settings = EngineSettings(**{"context": 512, **settings})
     rendered = LLAMA.render(
         engine_settings, Arm(name="a", **arm), capabilities, bindings, allowed_flags=LLAMA.DEFAULT_ALLOWED_FLAGS, threads=1
@@ -138,7 +153,7 @@ def server(binary: Path, capabilities: Capabilities, arm: dict[str, Any], folder
             process.wait(10)
 
 
-@pytest.mark.parametrize("arm", ARMS, ids=lambda a: a["mode"])
+@pytest.mark.parametrize("arm", ARMS, ids=name_of)
 def test_every_mode_starts_answers_and_counts_the_same_everywhere(
     binary: Path, capabilities: Capabilities, arm: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -146,7 +161,7 @@ def test_every_mode_starts_answers_and_counts_the_same_everywhere(
     with server(binary, capabilities, arm, tmp_path, context=500) as running:
         running.wait_healthy()
         props = json.loads(running.get("/props"))
-        assert LLAMA.loaded_problem(props, settings, str(MODELS / "target.gguf"), 500) == ""
+        assert LLAMA.loaded_problem(props, settings, str(target_of(arm)), 500) == ""
         answers = []
         for i, prompt in enumerate(PROMPTS):
             for temperature in (0.0, 0.9):
@@ -161,7 +176,7 @@ def test_every_mode_starts_answers_and_counts_the_same_everywhere(
         assert counts.disagreements == []
         assert value_of(counts.completion_tokens) == value_of(counts.server_tokens) > 0
         assert value_of(counts.cache_hit_tokens) == 0
-        assert counts.reported_types == ([] if arm == OFF else [LLAMA.SPEC_TYPES[arm["mode"]]])
+        assert sorted(counts.reported_types) == sorted(LLAMA.SPEC_TYPES[d] for d in (arm["mode"], *arm.get("also", [])) if d != "off")
         assert value_of(probe_times(record, 1).e2e_s) > 0
         assert (value_of(counts.counters.drafted) is None) is (arm == OFF)
         drafted += value_of(counts.counters.drafted) or 0
@@ -210,7 +225,7 @@ def test_extra_flags_and_settings_are_taken_by_the_engine(binary: Path, capabili
 
 def test_a_target_without_the_head_says_so(binary: Path, capabilities: Capabilities, tmp_path: Path) -> None:
     with (
-        server(binary, capabilities, {"mode": "mtp", "draft_limit": 2}, tmp_path) as running,
+        server(binary, capabilities, {"mode": "mtp", "draft_limit": 2}, tmp_path, MODELS / "target.gguf") as running,
         pytest.raises(Exception, match="MTP") as raised,
     ):
         running.wait_healthy()
