@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from speccore import engines
-from speccore.errors import ArmNotSupported, EngineLoadedOther, ErrorBody, SpecWebError
+from speccore import engines, model_formats
+from speccore.errors import ArmNotSupported, EngineLoadedOther, ErrorBody, ModelFormat, SpecWebError
 from speccore.inventory import ModelInfo
 from speccore.protocol import JobOffer, ProbePlan, WarmupPlan
 from speccore.rendering import render as render_arm
@@ -50,6 +50,20 @@ def launch_command(job: PreparedJob, arm: str, at: Address) -> tuple[engines.Ren
     )
     rendered = render(job, arm, bindings)
     return rendered, engine_environment({**job.runtime.env, **rendered.env})
+
+
+def check_models(job: PreparedJob) -> None:
+    """Raises if the engine can't read a model of the job, or could only by running code that the model's folder brings."""
+    for refused_model in model_formats.refusals(job.target, job.drafts, job.runtime.info).values():
+        raise ModelFormat(refused_model.message)
+    own = job.runtime.architectures
+    for model in [job.target, *job.drafts.values()]:
+        if model.custom_code and own and model.architecture not in own:
+            raise ModelFormat(
+                f"{model.alias} is of the architecture {model.architecture or 'of no name'}, for which its folder brings code (auto_map): "
+                "this build has none of its own, and no code of a model's folder is ever run",
+                remedy="Take a newer build of the engine, or another model.",
+            )
 
 
 def check_loaded(job: PreparedJob, props: dict[str, Any]) -> None:

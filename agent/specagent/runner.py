@@ -23,7 +23,7 @@ from .chat import check_template
 from .inventory import Host
 from .launch import Stopped, disk_error
 from .looks import Looks, NoLooks
-from .prepared import PreparedJob, render
+from .prepared import PreparedJob, check_models, render
 from .room import Room
 from .trial import Attempt, Tell
 
@@ -61,6 +61,7 @@ def prepare(offer: JobOffer, workloads: Mapping[str, Workload], host: Host) -> P
         if workloads[name].content_hash() != offer.plan.workloads.get(name):
             raise PlanDiffers(f"workload {name!r} is another one than the plan was made for", remedy="Submit the experiment again.")
     check_template(offer.spec, target)
+    check_models(job)
     if offer.commands:
         _check_commands(job)
     return job

@@ -163,13 +163,3 @@ def _why(text: str) -> str:
     if "torchvision" in text or "torchaudio" in text or "torchcodec" in text:
         return f"{last} (a build for the CPU: uninstall torchvision, torchaudio and torchcodec, which come for CUDA)"
     return last
-
-
-def custom_code_fault(architectures: frozenset[str], alias: str, architecture: str) -> str:
-    """Why a model whose folder brings code of its own can't run here; empty where the build has its own code for it."""
-    if not architectures or architecture in architectures:
-        return ""
-    return (
-        f"{alias} is of the architecture {architecture or 'of no name'}, for which its folder brings code of its own (auto_map); "
-        "this build has none, and no code of a model's folder is ever run"
-    )

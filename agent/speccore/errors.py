@@ -5,7 +5,7 @@
     SpecWebError
     ├── SpecError            blame "spec": what was asked for can't be done
     │   ├── UnknownModel · NoHostCanRun · ArmNotSupported · FlagNotAllowed
-    │   ├── VocabMismatch · HeadMissing · FlagRefused · ThinkingNotPossible
+    │   ├── VocabMismatch · HeadMissing · ModelFormat · FlagRefused · ThinkingNotPossible
     ├── HostError            blame "host": the machine can't do it now
     │   ├── PortUnavailable · DiskFull · ModelFileMissing · BuildChanged · PlanDiffers
     │   ├── HostLost · HostRevoked · AgentKeepsDying · BlockKeepsTearing
@@ -99,6 +99,11 @@ class VocabMismatch(SpecError):
 class HeadMissing(SpecError):
     code = "head_missing"
     remedy = "The target has no head of the kind that this mode needs: take a model file that has one, or another mode."
+
+
+class ModelFormat(SpecError):
+    code = "model_format"
+    remedy = "Name a model in the form that the engine reads: hosts list it under Models."
 
 
 class FlagRefused(SpecError):

@@ -23,6 +23,7 @@ __all__ = [
     "DEFAULT_ALLOWED_FLAGS",
     "LOADED_PATHS",
     "MODEL_ENDING",
+    "MODEL_FORMATS",
     "OWNED_FLAGS",
     "SPEC_TYPES",
     "SYMBOLIC",
@@ -64,6 +65,7 @@ __all__ = [
 LOADED_PATHS = ("/props",)
 #: How the name of a model's file ends; empty where it is a folder.
 MODEL_ENDING = ".gguf"
+MODEL_FORMATS = ("gguf",)
 
 #: llama.cpp rounds the context of a sequence up to a multiple of this.
 CONTEXT_STEP = 256

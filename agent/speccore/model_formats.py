@@ -1,0 +1,31 @@
+"""Whether an engine can read a model at all, told from the model's form before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import engines
+from .attached import SERVED
+from .errors import ErrorBody, ModelFormat
+from .inventory import ModelInfo, RuntimeInfo
+
+#: Forms of models, as a person calls them.
+WORDS = {"gguf": "a GGUF file", "hf": "a folder with config.json and safetensors"}
+
+
+def refusals(target: ModelInfo, drafts: Mapping[str, ModelInfo], runtime: RuntimeInfo) -> dict[str, ErrorBody]:
+    """By arm, '' for the target: why the engine can't read the model. ``drafts``: helpers by arm."""
+    found = {}
+    for arm, model in [("", target), *drafts.items()]:
+        if refused := _refusal(model, runtime, arm):
+            found[arm] = refused
+    return found
+
+
+def _refusal(model: ModelInfo, runtime: RuntimeInfo, arm: str) -> ErrorBody | None:
+    read: tuple[str, ...] = getattr(engines.engine(runtime.engine), "MODEL_FORMATS", ())
+    if runtime.kind == "attached" or model.format == SERVED or not read or model.format in read:
+        return None
+    wants = " or ".join(WORDS.get(name, name) for name in read)
+    said = f"{runtime.engine} reads {wants}, and {model.alias} is {WORDS.get(model.format, model.format)}"
+    return ModelFormat(f"arm {arm!r}: {said}" if arm else said, model=model.alias, format=model.format).body()
