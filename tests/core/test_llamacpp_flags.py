@@ -15,6 +15,9 @@ from tests.core.recordings import LLAMA, read, spec_of
 TODAY = LLAMA.capabilities(read("b10434.help.txt"))
 NEWER = LLAMA.capabilities(read("b11434.help.txt"))
 OLDER = LLAMA.capabilities(read("handmade-draft-flag.help.txt"))
+#: Help texts put together from public lists of the arguments that these builds take; see tests/logs/llamacpp/README.md.
+EARLY_2025 = LLAMA.capabilities(read("rebuilt-2025-02.help.txt"))
+SPRING_2026 = LLAMA.capabilities(read("rebuilt-2026-03.help.txt"))
 HERE = Bindings(executable="/e/llama-server", target="/m/t.gguf", draft="/m/d.gguf", port=9000)
 
 
