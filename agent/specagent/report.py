@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speccore import engines, table
+from speccore import engines, settled, table
 from speccore.budget import in_words
 from speccore.inventory import ModelInfo
 from speccore.measurement import Interval, JobAnalysis
@@ -50,6 +50,7 @@ def markdown(told: Told, analysis: JobAnalysis) -> str:
         _width(told, analysis),
         _tasks(analysis),
         _fit(analysis),
+        _came_with(analysis),
         _integrity(analysis),
         _quality(analysis),
         _machine(told),
@@ -90,6 +91,14 @@ def _fit(analysis: JobAnalysis) -> str:
     arms = analysis.fit.arms if analysis.fit else []
     return "\n".join(
         [*(["Largest context that loads, tried after the blocks:", ""] if arms else []), *(_text(f"- {a.arm}: {a.words()}") for a in arms)]
+    )
+
+
+def _came_with(analysis: JobAnalysis) -> str:
+    """What the engine settled otherwise with an arm's speculation than without, each once."""
+    lines = dict.fromkeys(line for c in analysis.comparisons for line in settled.lines(c.came_with or [], c.arm))
+    return "\n".join(
+        [*(["What came with speculation, left to the engine in each arm:", ""] if lines else []), *(f"- {_text(x)}" for x in lines)]
     )
 
 

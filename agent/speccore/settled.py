@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from .measurement import AttemptMeasurement, LogFacts
 from .settled_results import CameWith, SettledSide
@@ -82,7 +82,7 @@ def came_with(baseline: Sequence[AttemptMeasurement], arm: Sequence[AttemptMeasu
     A value of one arm must lie outside all that the other's starts had: how much memory is free moves KV capacities a little.
     """
     found = []
-    for name in _in_order({name for a in (*baseline, *arm) for name in a.log.settled}):
+    for name in in_order({name for a in (*baseline, *arm) for name in a.log.settled}):
         if is_requested(name, settings):
             continue
         left, right = _side(baseline, name), _side(arm, name)
@@ -120,8 +120,9 @@ def _side(attempts: Sequence[AttemptMeasurement], name: str) -> SettledSide | No
     return SettledSide(value=value, attempt=teller.attempt_id, line=teller.log.settled_lines.get(name))
 
 
-def _in_order(names: set[str]) -> list[str]:
-    return [*(n for n in WORDS if n in names), *sorted(names - WORDS.keys())]
+def in_order(names: Collection[str]) -> list[str]:
+    """As a table has them: known ones first."""
+    return [*(n for n in WORDS if n in names), *sorted(set(names) - WORDS.keys())]
 
 
 def words(name: str) -> str:

@@ -19,6 +19,7 @@ from specweb.results.models import Attempt, EvidenceFile
 
 from . import comparison_table, experiment_page, formats, numbers_page
 from .comparison_table import Cell
+from .settled_section import settled_rows
 from .sources import measured_cell, source_url
 from .tries import fate_of
 
@@ -91,6 +92,7 @@ def context(attempt: Attempt, files: Sequence[EvidenceFile], tries: Sequence[Att
         "problems": measured.problems if measured else [],
         "disagreements": measured.disagreements if measured else [],
         "log_memory": [(name, f"{mib:,.1f}") for name, mib in sorted(measured.log.memory_mib.items())] if measured else [],
+        "log_settled": settled_rows(attempt.id, measured.log) if measured else [],
         "pair_fields": sorted(measured.pair_fields.items()) if measured else [],
         "parser_version": measured.parser_version if measured else None,
         "files": files,

@@ -125,6 +125,8 @@ def _cost(spec: ExperimentSpec, c: ComparisonResult) -> str:
         parts.append(f"{spec.engine.context:,} context kept")
     if c.slots_lost:
         parts.append(f"{c.slots_lost} slots lost")
+    if c.kv_tokens_lost and c.kv_tokens_lost > 0:
+        parts.append(f"{c.kv_tokens_lost:,.0f} tokens of KV cache lost")
     return " · ".join(parts)
 
 

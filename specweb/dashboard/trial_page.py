@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from speccore import settled
 from speccore.commandline import Command, command_differences
 from speccore.measurement import AttemptMeasurement, Number, ProbeMeasurement, Source
 from speccore.records import ATTEMPT, LAUNCH, LOG, MANIFEST, SAMPLES, AttemptSummary, Launch, Manifest
@@ -60,7 +61,9 @@ def _log_lines(m: AttemptMeasurement) -> dict[int, str]:
     if m.log.error_line:
         found.setdefault(m.log.error_line, []).append("the fault that ended it")
     if m.log.speculation_line:
-        found.setdefault(m.log.speculation_line, []).append(f"speculation: {m.log.speculation}")
+        found.setdefault(m.log.speculation_line, []).append(f"speculation: {m.log.speculation or 'off'}")
+    for name, line in m.log.settled_lines.items():
+        found.setdefault(line, []).append(f"{settled.words(name)}: {settled.shown(m.log.settled.get(name))}")
     for p in m.probes:
         for name, number in _numbers(p):
             for told in (number, *number.also):

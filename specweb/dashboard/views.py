@@ -33,6 +33,7 @@ from . import (
     memory_section,
     numbers_page,
     quality_section,
+    settled_section,
     strips,
     take_home,
     task_section,
@@ -120,6 +121,7 @@ def _answers(job: Job, spec: ExperimentSpec, titles: Mapping[str, str], inventor
         "break_even": break_even.break_even_rows(spec, analysis, titles, url),
         "tasks": task_section.task_groups(spec, analysis, titles, url),
         "task_heads": task_section.heads(),
+        "settled": settled_section.settled_section(spec, analysis),
         "memory": memory_section.memory_section(
             spec, analysis, memory_queries.memory_of_trials(job), inventory, _models(job, spec, inventory)
         ),
