@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from . import sampling_plan
-from .protocol import JobPlan
-from .spec import ExperimentSpec
+from .protocol import JobPlan, TrialPlan
+from .spec import ExperimentSpec, Point
 
 Place = tuple[str, str]
+#: Of requests that run at once so many in each trial are asked once more, one at a time: all of them would take longer than what
+#: is timed, and an engine that mixes up what runs at once does so with most.
+LOOKS_TOGETHER = 8
 
 
 @dataclass(frozen=True)
@@ -20,16 +24,25 @@ class Untimed:
 
 
 def untimed(spec: ExperimentSpec, plan: JobPlan) -> dict[str, Untimed]:
-    """By trial. Asked again is the baseline, where it is greedy and answers one request at a time, and each prompt once in a job."""
-    points = {p.key for p in spec.points if p.sampling.temperature == 0 and p.one_by_one and spec.second_look == "once"}
+    """By trial. Asked again is the baseline, where it is greedy, and each prompt once in a job; of what runs at once a few."""
+    points = {p.key: p for p in spec.points if p.sampling.temperature == 0 and spec.second_look == "once"}
     sizes = sampling_plan.sizes(spec, plan)
     seen: set[Place] = set()
     found = {}
     for trial in plan.trials:
-        asked = {(p.point, p.item) for p in trial.probes if p.point in points} if trial.arm == spec.baseline.name else set()
-        found[trial.id] = Untimed(frozenset(asked - seen), sizes.get(trial.id, 0))
-        seen |= asked
+        looks = _looks(points, trial, seen) if trial.arm == spec.baseline.name else frozenset()
+        found[trial.id] = Untimed(looks, sizes.get(trial.id, 0))
+        seen |= looks
     return found
+
+
+def _looks(points: Mapping[str, Point], trial: TrialPlan, seen: Set[Place]) -> frozenset[Place]:
+    by_point: dict[str, dict[Place, None]] = {}
+    for probe in trial.probes:
+        if probe.point in points and (probe.point, probe.item) not in seen:
+            by_point.setdefault(probe.point, {})[probe.point, probe.item] = None
+    most = {key: None if points[key].one_by_one else LOOKS_TOGETHER for key in by_point}
+    return frozenset(place for key, places in by_point.items() for place in list(places)[: most[key]])
 
 
 def n_requests(spec: ExperimentSpec, plan: JobPlan) -> tuple[int, int]:

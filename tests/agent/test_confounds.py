@@ -369,6 +369,21 @@ def test_answers_that_are_wrong_as_soon_as_two_ask(replay: Callable[..., Replay]
     assert "with 4 requests at once and 100 % one at a time" in checks[name].sentence
 
 
+def test_greedy_answers_that_are_others_as_soon_as_two_ask(replay: Callable[..., Replay]) -> None:
+    """No check of the workload's and no point with one request at a time: a few are asked once more, one at a time."""
+    spec = {"points": [point(concurrency=2, probes=1)], "engine": ENGINE | {"slots": 2}}
+    found, checks = panel(replay(wrong_together=True, spec=spec, work=many(), token_ms=1.0).analysis())
+    invalid_by("baseline agrees with itself", found, checks)
+    assert "asked again, the baseline gives another answer to" in found.verdict.sentence
+    assert checks["answers right under load"].not_checked
+
+
+def test_greedy_answers_that_stay_the_same_when_two_ask(replay: Callable[..., Replay]) -> None:
+    spec = {"points": [point(concurrency=2, probes=1)], "engine": ENGINE | {"slots": 2}}
+    _, checks = panel(replay(spec=spec, work=many(), token_ms=1.0).analysis())
+    assert state(checks["baseline agrees with itself"]) == ("hard", "passed")
+
+
 def test_a_baseline_that_never_answers_alike(replay: Callable[..., Replay]) -> None:
     found, checks = panel(replay(restless=True).analysis())
     invalid_by("baseline agrees with itself", found, checks)

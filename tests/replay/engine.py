@@ -109,7 +109,7 @@ def plan_answer(engine: Engine, n: int, right: bool) -> list[dict[str, Any]]:
     """(due in ms, event) of each token and of the end: a token from the prompt, then steps of one token or one draft."""
     side, drafts = engine.side, engine.limit > 0 and engine.side.drafts
     pace_ms = engine.script.token_ms * engine.pace * engine.script.pace_by_request**engine.n_requests
-    salt = 1000 * engine.n_requests if engine.script.restless and not engine.limit else 9 if side.other_ids else 0
+    salt = 1000 * engine.n_requests if engine.script.restless and not engine.limit else 9 if side.other_ids or not right else 0
     events: list[dict[str, Any]] = []
     sent = drafted = accepted = steps = 0
 
