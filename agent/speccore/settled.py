@@ -27,7 +27,6 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "graph_mode": ("CUDA graphs", ()),
     "graph_sizes": ("sizes that graphs are captured for", ("--cudagraph-capture-sizes",)),
     "graph_largest": ("largest captured size", ("--max-cudagraph-capture-size",)),
-    "graph_reuse": ("graphs reused", ()),
     "compile_mode": ("compilation", ("--optimization-level",)),
     "attention_backend": ("attention backend", ("--attention-backend",)),
     "block_size": ("tokens in a block of the KV cache", ("--block-size",)),
@@ -37,7 +36,9 @@ WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "n_batch": ("batch", ()),
     "n_ubatch": ("physical batch", ()),
     "flash_attention": ("flash attention", ()),
-    "kv_unified": ("one KV cache for all slots", ()),
+    "kv_unified": ("one KV cache for all slots", ("--kv-unified", "--no-kv-unified")),
+    "outputs_per_sequence": ("tokens of a request whose outputs a step keeps", ()),
+    "state_copies": ("copies of a request's recurrent state, to go back to", ()),
     "dtype": ("type of the weights", ("--dtype",)),
     "quantization": ("quantization", ("--quantization",)),
     "kv_cache_dtype": ("type of the KV cache", ("--kv-cache-dtype",)),
@@ -58,6 +59,8 @@ _ALWAYS_REQUESTED = (
     "tensor_parallel",
     "pipeline_parallel",
 )
+#: Fields of the experiment that ask for the setting.
+_FIELDS = {"max_num_batched_tokens": "batch", "n_batch": "batch", "n_ubatch": "ubatch", "flash_attention": "flash_attention"}
 #: How a pair's fields name them.
 PAIR_PREFIX = "settled:"
 
@@ -68,7 +71,8 @@ def is_requested(name: str, settings: EngineSettings) -> bool:
         return True
     _, flags = WORDS.get(name, (name, ()))
     asked = {flag.replace("_", "-") for flag in settings.extra}
-    return bool(asked.intersection(flags)) or (name == "max_num_batched_tokens" and settings.batch is not None)
+    field = _FIELDS.get(name)
+    return bool(asked.intersection(flags)) or (field is not None and getattr(settings, field) is not None)
 
 
 def pair_fields(log: LogFacts, settings: EngineSettings) -> dict[str, str]:
@@ -81,7 +85,9 @@ def came_with(baseline: Sequence[AttemptMeasurement], arm: Sequence[AttemptMeasu
 
     A value of one arm must lie outside all that the other's starts had: how much memory is free moves KV capacities a little.
     """
-    found = []
+    found: list[CameWith] = []
+    if not all(any(a.log.settled for a in side) for side in (baseline, arm)):
+        return found  # a log that tells nothing at all differs in nothing
     for name in in_order({name for a in (*baseline, *arm) for name in a.log.settled}):
         if is_requested(name, settings):
             continue

@@ -20,7 +20,8 @@ from ..errors import (
 from ..measurement import LogFacts
 from . import failures
 from .failures import Fault, Found, Told, fault, first_fault, lines_of
-from .shapes import LogRequest
+from .llamacpp_settled import settled
+from .shapes import DrafterShare, LogRequest
 
 _N = TypeVar("_N", int, float)
 
@@ -73,7 +74,9 @@ _ACCEPTANCE = re.compile(
 )
 _POSITIONS = re.compile(rf"acc per pos = \((?P<rates>(?:{_REAL}(?:, *)?)*)\)")
 _STATISTICS = re.compile(
-    rf"statistics +(?P<type>\S+?): .*#gen drafts = +(?P<drafts>{_COUNT}),.*?(?:dur\(b,g,a\) = (?P<ms>{_REAL}, {_REAL}, {_REAL}) ms)?$"
+    rf"statistics +(?P<type>\S+?): .*#gen drafts = +(?P<drafts>{_COUNT}),"
+    rf"(?:.*?#gen tokens = +(?P<drafted>{_COUNT}), #acc tokens = +(?P<accepted>{_COUNT}))?"
+    rf".*?(?:dur\(b,g,a\) = (?P<ms>{_REAL}, {_REAL}, {_REAL}) ms)?$"
 )
 
 
@@ -119,6 +122,7 @@ def parse_log(text: str) -> LogFacts:
         if r.acceptance_line is not None
     ]
     update["devices"] = sorted({d for d in (key.rpartition(" ")[2] for key in memory) if not _IN_HOST.search(d)})
+    update["settled"], update["settled_lines"] = settled(lines_of(text))
     return facts.model_copy(update={**update, "memory_mib": memory, "speculation": ",".join(types), "draft_acceptance": acceptance})
 
 
@@ -134,7 +138,7 @@ def log_requests(text: str) -> list[LogRequest]:
     """Each answered request in the order of its lines. The ``statistics`` lines count over the whole process, so each
     request's share is their growth, summed over the drafters."""
     found: list[LogRequest] = []
-    before: dict[str, tuple[int, float | None]] = {}
+    before: dict[str, _Tally] = {}
     for number, line in enumerate(lines_of(text), 1):
         if match := _PROMPT.search(line):
             found.append(LogRequest(line=number, prompt_tokens=int(match["tokens"])))
@@ -152,21 +156,44 @@ def log_requests(text: str) -> list[LogRequest]:
     return found
 
 
-def _with_statistics(request: LogRequest, number: int, match: re.Match[str], before: dict[str, tuple[int, float | None]]) -> LogRequest:
+class _Tally(NamedTuple):
+    """A drafter's figures since the process began."""
+
+    drafts: int | None = 0
+    drafted: int | None = 0
+    accepted: int | None = 0
+    ms: float | None = 0.0
+
+
+def _with_statistics(request: LogRequest, number: int, match: re.Match[str], before: dict[str, _Tally]) -> LogRequest:
     """Adds one drafter's growth since its line before. A figure that shrank was reset: its growth is not known."""
-    drafts = int(match["drafts"])
-    total_ms = sum(map(float, match["ms"].split(","))) if match["ms"] else None
-    drafts_before, ms_before = before.get(match["type"], (0, 0.0))
-    before[match["type"]] = drafts, total_ms
+    counts = [None if (text := match[name]) is None else int(text) for name in ("drafts", "drafted", "accepted")]
+    now = _Tally(*counts, sum(map(float, match["ms"].split(","))) if match["ms"] else None)
+    earlier = before.get(match["type"], _Tally())
+    before[match["type"]] = now
+    drafts, drafted, accepted = (_growth(a, b) for a, b in zip(earlier[:3], now[:3], strict=True))
+    grown_ms = _growth(earlier.ms, now.ms)
+    share = DrafterShare(
+        type=match["type"],
+        line=number,
+        drafts=drafts,
+        drafted=drafted,
+        accepted=accepted,
+        draft_ms=None if grown_ms is None else round(grown_ms, 3),
+    )
     first = request.statistics_line is None
-    steps = _sum(0 if first else request.verify_steps, drafts - drafts_before)
-    ms = _sum(0.0 if first else request.draft_ms, None if total_ms is None or ms_before is None else total_ms - ms_before)
+    steps = _sum(0 if first else request.verify_steps, drafts)
+    ms = _sum(0.0 if first else request.draft_ms, grown_ms)
     update = {"statistics_line": number, "verify_steps": steps, "draft_ms": None if ms is None else round(ms, 3)}
-    return request.model_copy(update=update)
+    return request.model_copy(update={**update, "drafters": [*request.drafters, share]})
+
+
+def _growth(before: _N | None, now: _N | None) -> _N | None:
+    return None if before is None or now is None or now < before else now - before
 
 
 def _sum(before: _N | None, growth: _N | None) -> _N | None:
-    return None if before is None or growth is None or growth < 0 else before + growth
+    return None if before is None or growth is None else before + growth
 
 
 def _first_fault(text: str) -> Found | None:
