@@ -6,7 +6,7 @@ The wording has changed often; several grammars are read, and an unknown one giv
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..errors import (
     EngineOutOfMemory,
