@@ -14,6 +14,7 @@ from typing import Any
 
 from speccore import engines
 from speccore.canonical import manifest_hash
+from speccore.engines import Asked
 from speccore.inventory import Capabilities, RuntimeInfo
 
 from . import containers, probing
@@ -29,21 +30,6 @@ _BY_DIGEST = re.compile(rf"^(?:[^@\s]+@)?{_DIGEST}$")
 _ASK_TIMEOUT_S = 300.0
 
 
-@dataclass(frozen=True)
-class Asked:
-    """How an engine is asked in its image. ``program``: what an image's entrypoint is called if it is the engine itself."""
-
-    program: str
-    version: Sequence[str]
-    help: Sequence[str]
-    devices: Sequence[str]
-    needed: Sequence[str]  # flags without which it is none of the engine's builds
-
-
-_ASKED = {
-    "llama-server": Asked("llama-server", ("--version",), ("--help",), ("--list-devices",), ("--model", "--port")),
-    "vllm": Asked("vllm", ("--version",), ("serve", "--help=all"), (), ("--port",)),
-}
 #: While it is asked it neither reports nor downloads. The width keeps a help's lines as they are anywhere.
 _QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "COLUMNS": "80"}
 
@@ -56,8 +42,6 @@ class Looked:
 
 def look(entry: RuntimeEntry, cache: FileCache) -> Looked:
     """Nothing is pulled. Raises :class:`RuntimeBroken`."""
-    if entry.engine not in _ASKED:
-        raise RuntimeBroken(f"{entry.engine} is not started in containers", f"Take one of {', '.join(_ASKED)}.")
     try:
         address = address_of(entry.docker)
         with connected(address) as client:
@@ -72,7 +56,7 @@ def _look(client: Any, address: str, entry: RuntimeEntry, cache: FileCache) -> L
     place = containers.Place(
         docker=address, image_id=str(image["Id"]), user=str(config.get("User") or ""), limits=entry.limits, gpus=tuple(entry.gpus)
     )
-    asked = _ASKED[entry.engine]
+    asked: Asked = engines.engine(entry.engine).ASKED
     executable = _executable(entry, config.get("Entrypoint") or [], asked)
     digest = entry.image.rpartition("sha256:")[2]
     manifest = {f"image:{executable}": digest}
@@ -213,7 +197,7 @@ def _backend(entry: RuntimeEntry, devices: str, version: str) -> str:
 
 
 def _oddities(engine: str, version: Answer, capabilities: Capabilities) -> list[str]:
-    found = [*probing.odd_version(version), *(probing.odd_help(capabilities) if engine == "llama-server" else [])]
+    found = [*probing.odd_version(version), *(probing.odd_help(capabilities) if engines.engine(engine).ASKED.packaged == "program" else [])]
     if os.geteuid() != 0:
         found.append(
             "what listens on every address of this machine can be reached from its container: only an agent that is root closes that"

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from speccore.engines.llamacpp_flags import is_speculation
+from speccore import engines
 from speccore.errors import ServerError
 from speccore.inventory import ModelInfo, RuntimeInfo
 
@@ -56,7 +56,7 @@ def _engines(runtimes: list[RuntimeInfo], *, has_gpu: bool) -> list[Finding]:
             f"{r.engine} {r.version}, {r.backend}, {len(r.manifest)} files {r.manifest_hash[:12]}, "
             f"speculation: {', '.join(able.spec_types) or able.dialect}"
         )
-        flags = sorted({f for f in able.flags.values() if is_speculation(f)})
+        flags = sorted({f for f in able.flags.values() if engines.engine(r.engine).is_speculation(f)})
         details: dict[str, Any] = {
             "executable": r.executable,
             "manifest_hash": r.manifest_hash,

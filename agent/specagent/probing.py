@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,13 +72,18 @@ class Answer:
     how: str = ""
 
 
-def ask(executable: Path, flag: str, env: Mapping[str, str], timeout_s: float | None = None) -> Answer:
-    """Runs the program with one flag. It and its children are gone when this returns."""
+def ask(executable: Path, words: str | Sequence[str], env: Mapping[str, str], timeout_s: float | None = None) -> Answer:
+    """Runs the program with one flag or several words. It and its children are gone when this returns."""
     limit = ASK_TIMEOUT_S if timeout_s is None else timeout_s
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             asked = subprocess.Popen(
-                [str(executable), flag], env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+                [str(executable), *([words] if isinstance(words, str) else words)],
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
             )
         except OSError as error:
             return Answer("", f"can't be started: {error.strerror or error}")

@@ -15,12 +15,12 @@ from speccore import engines
 from speccore.canonical import manifest_hash
 from speccore.inventory import ModelInfo, RuntimeInfo
 
-from . import attached, container_runtime, vllm_runtime
+from . import attached, container_runtime, script_runtime, vllm_runtime
 from .config import Config, RuntimeEntry
 from .containers import Place
 from .filecache import FileCache
-from .probing import RuntimeBroken as RuntimeBroken
 from .probing import (
+    Answer,
     ask,
     broken_help,
     compiled_for,
@@ -30,13 +30,12 @@ from .probing import (
     odd_processor,
     odd_version,
 )
+from .probing import RuntimeBroken as RuntimeBroken
 
 _LDD_TIMEOUT_S = 60.0
 #: Where the distribution's own libraries live; they are the machine's and no part of an engine build.
 _SYSTEM_FOLDERS = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/", "/usr/local/cuda")
 _ENGINE_LIBRARY = re.compile(r"^lib(llama|ggml|mtmd)[a-z0-9_-]*\.(so|dylib)")
-#: Without these a program is none of the engine's builds.
-_NEEDED = {"llama-server": ("--model", "--port"), "vllm": ()}
 _BACKEND_LIBRARY = re.compile(r"^libggml-[a-z0-9_-]+\.so$")
 _PROCESSOR_LIBRARY = re.compile(r"^libggml-cpu(-[a-z0-9_]+)?\.(so|dylib)")
 
@@ -80,11 +79,15 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
     assert entry.path
     if not entry.path.is_file() or not os.access(entry.path, os.X_OK):
         raise RuntimeBroken(f"{entry.path} is no executable file")
-    if entry.engine == "vllm":
+    asked: engines.Asked = engines.engine(entry.engine).ASKED
+    if asked.packaged == "python":
         return _vllm(entry, cache)
+    if asked.packaged == "script":
+        info, files = script_runtime.look(entry.engine, entry.path, engine_environment(entry.env), cache)
+        return Runtime(info, dict(entry.env), files)
     if platform.system() == "Linux" and not _is_elf(entry.path):
         # a wrapper's hash would say nothing about the engine behind it
-        raise RuntimeBroken(f"{entry.path} is a script: name the llama-server executable itself, and put variables under env")
+        raise RuntimeBroken(f"{entry.path} is a script: name the {asked.program} executable itself, and put variables under env")
     env = dict(entry.env)
     libraries, missing = _libraries(entry.path, env)
     if missing and "LD_LIBRARY_PATH" not in env:
@@ -94,16 +97,16 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
         raise RuntimeBroken(f"{entry.path} lacks the libraries {', '.join(missing)}{_library_remedy(missing)}")
     files = _files(entry.path, libraries)
     manifest = {name: cache.sha256(path) for name, path in files.items()}
-    version = ask(entry.path, "--version", engine_environment(env))
-    help_text = ask(entry.path, "--help", engine_environment(env))
+    version = ask(entry.path, asked.version, engine_environment(env))
+    help_text = ask(entry.path, asked.help, engine_environment(env))
     if broken := broken_help(entry.path, help_text):
         raise broken
     capabilities = engines.engine(entry.engine).capabilities(help_text.text)
-    if lacking := [flag for flag in _NEEDED[entry.engine] if flag not in capabilities.flags]:
+    if lacking := [flag for flag in asked.needed if flag not in capabilities.flags]:
         remedy = f"Name the {entry.engine} executable itself in the agent's configuration."
         raise RuntimeBroken(f"{entry.path} is no {entry.engine}: its --help lists no {' and no '.join(lacking)}", remedy)
     words, commit = version_words("" if version.how else version.text)
-    devices = ask(entry.path, "--list-devices", engine_environment(env))
+    devices = ask(entry.path, asked.devices, engine_environment(env)) if asked.devices else Answer("")
     engines_own = {name: path for name, path in libraries.items() if _ENGINE_LIBRARY.match(name)}
     info = RuntimeInfo(
         engine=entry.engine,

@@ -6,9 +6,21 @@ from types import ModuleType
 
 from ..errors import SpecError
 from . import llamacpp, vllm
-from .shapes import SYMBOLIC, Bindings, LogRequest, MetricsPair, ParsedStream, ProbeCounts, Rendered
+from .shapes import SYMBOLIC, Asked, Bindings, LogRequest, MetricsPair, ParsedStream, ProbeCounts, Rendered
 
-__all__ = ["SYMBOLIC", "Bindings", "LogRequest", "MetricsPair", "ParsedStream", "ProbeCounts", "Rendered", "engine", "llamacpp", "vllm"]
+__all__ = [
+    "SYMBOLIC",
+    "Asked",
+    "Bindings",
+    "LogRequest",
+    "MetricsPair",
+    "ParsedStream",
+    "ProbeCounts",
+    "Rendered",
+    "engine",
+    "llamacpp",
+    "vllm",
+]
 
 _ENGINES: dict[str, ModuleType] = {"llama-server": llamacpp, "vllm": vllm}
 

@@ -17,9 +17,10 @@ from .llamacpp_log import log_requests, memory_fault, parse_log, start_failure
 from .llamacpp_look import is_cut, look_again, read_drafted, read_ids, read_look, whole_answer
 from .llamacpp_stream import stream_events
 from .llamacpp_text import count_tokens, put_by_template, text_in, text_of_tokens, thought_marks, tokens_in, tokens_of_text
-from .shapes import SYMBOLIC, Bindings, Rendered
+from .shapes import SYMBOLIC, Asked, Bindings, Rendered
 
 __all__ = [
+    "ASKED",
     "DEFAULT_ALLOWED_FLAGS",
     "LOADED_PATHS",
     "MODEL_ENDING",
@@ -61,6 +62,8 @@ __all__ = [
     "without_speculation",
 ]
 
+#: How a build is asked what it is.
+ASKED = Asked("llama-server", devices=("--list-devices",), needed=("--model", "--port"))
 #: What tells, once it is healthy, which model it has loaded.
 LOADED_PATHS = ("/props",)
 #: How the name of a model's file ends; empty where it is a folder.

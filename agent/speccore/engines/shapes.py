@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,6 +26,21 @@ class Bindings(BaseModel):
 SYMBOLIC = Bindings(executable="{executable}", target="{target}", draft="{draft}", host="{host}", port="{port}")
 
 
+class Asked(NamedTuple):
+    """How a build is asked what it is and can do: words after its executable. ``program``: what the executable is called.
+
+    ``packaged``: what makes its identity. A *program* is machine code with its libraries, *python* an environment with its
+    distributions, a *script* one file with the interpreter that its first line names.
+    """
+
+    program: str
+    version: tuple[str, ...] = ("--version",)
+    help: tuple[str, ...] = ("--help",)
+    devices: tuple[str, ...] = ()  # none: it can't list any
+    needed: tuple[str, ...] = ()  # flags without which it is none of the engine's builds
+    packaged: Literal["program", "python", "script"] = "program"
+
+
 class Rendered(BaseModel):
     """A launch command. It must not be started while ``refusals`` (what this build or host can't do) has entries."""
 
@@ -46,6 +61,17 @@ class ParsedStream(BaseModel):
     failure_message: str = ""
 
 
+class DrafterShare(BaseModel):
+    """What a log's line says of one drafter's part in one request; None where the figure was reset meanwhile, or isn't told."""
+
+    type: str  # as the engine calls it
+    line: int
+    drafts: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    draft_ms: float | None = None
+
+
 class LogRequest(BaseModel):
     """What a log says of one request; lines from 1. ``draft_ms`` is this request's share of a cumulative figure."""
 
@@ -61,6 +87,7 @@ class LogRequest(BaseModel):
     verify_steps: int | None = None
     draft_ms: float | None = None
     statistics_line: int | None = None
+    drafters: list[DrafterShare] = Field(default_factory=list)
 
 
 class MetricsPair(BaseModel):

@@ -9,7 +9,7 @@ from ..errors import ArmNotSupported, ErrorBody, FlagNotAllowed, SpecError, Unkn
 from ..inventory import Capabilities
 from ..spec import BASELINE_MODE, MODES_WITH_DRAFT_MODEL, Arm, EngineSettings, Point
 from .llamacpp_flags import nearest_flag
-from .shapes import SYMBOLIC, Bindings, Rendered
+from .shapes import SYMBOLIC, Asked, Bindings, Rendered
 from .vllm_config import Fault, config_faults, draft_faults, speculative_config
 from .vllm_counts import parse_metrics, probe_counts, window_disagreements
 from .vllm_extra import extra_problems, extra_words, is_allowed
@@ -31,6 +31,8 @@ from .vllm_stream import stream_events
 from .vllm_text import count_tokens, put_by_template, text_in, text_of_tokens, thought_marks, tokens_in, tokens_of_text
 
 __all__ = [
+    "ASKED",
+    "BUILD_PATH",
     "DEFAULT_ALLOWED_FLAGS",
     "LOADED_PATHS",
     "MEASURING_FLAGS",
@@ -41,6 +43,7 @@ __all__ = [
     "SYMBOLIC",
     "Bindings",
     "Rendered",
+    "build_and_model",
     "capabilities",
     "context_and_slots",
     "count_tokens",
@@ -75,6 +78,10 @@ __all__ = [
     "without_speculation",
 ]
 
+#: What tells its version, of servers that somebody else started.
+BUILD_PATH = "/version"
+#: How a build is asked what it is.
+ASKED = Asked("vllm", help=("serve", "--help=all"), needed=("--max-model-len", "--port"), packaged="python")
 #: What tells, once it is healthy, which model it has loaded.
 LOADED_PATHS = ("/v1/models",)
 #: How the name of a model's file ends; empty where it is a folder.
@@ -270,6 +277,11 @@ def loaded(answers: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     models = answers["/v1/models"].get("data")
     first = models[0] if isinstance(models, list) and models else {}
     return {key: first[key] for key in ("id", "root", "max_model_len") if key in first} if isinstance(first, dict) else {}
+
+
+def build_and_model(props: Mapping[str, Any]) -> tuple[str, str]:
+    """What the server says of its build, and the model by the name that it goes by; empty where it doesn't."""
+    return str(props.get("version") or ""), str(props.get("root") or props.get("id") or "")
 
 
 def context_and_slots(props: Mapping[str, Any]) -> tuple[Any, Any]:
