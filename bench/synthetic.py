@@ -25,9 +25,9 @@ from pathlib import Path
 from specagent.asking import Address
 from specagent.probe import run_probe
 from specagent.ready import LOOPBACK, free_port
-from specagent.synthesis import SYNTH_FLAG
 from speccore import engines
 from speccore.cycles import cycles
+from speccore.engines.llamacpp import SYNTHETIC_FLAG as SYNTH_FLAG
 from speccore.protocol import ProbePlan
 from speccore.records import StreamRecord
 from speccore.spec import Point

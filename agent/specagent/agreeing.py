@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from pydantic import ValidationError
 from speccore import records
@@ -21,6 +21,7 @@ from speccore.workload import Workload
 
 from . import local
 from .asking import Closed, Exchange, Request, Target
+from .filling import TextServer
 from .launch import Stopped
 from .load import run_load
 from .prepared import PreparedJob
@@ -133,25 +134,25 @@ def ask_target(job: PreparedJob, answers: Answers, work: Path, stop: threading.E
     """Starts the baseline's engine once more and asks it about every divergence. Raises :class:`Stopped` if told to stop."""
     places = divergences(answers)
     with running(job, job.offer.spec.baseline.name, work, stop) as at:
-        requests = [
-            Request(_body(answers.prompts[place[:2]], ids), "/completion", probe=str(i)) for i, (place, ids) in enumerate(places.items())
-        ]
+        server = TextServer(job.dialect, at, stop)
+        read = {prompt: server.prompt_tokens(prompt) for prompt in {answers.prompts[place[:2]] for place in places}}
+        requests = []
+        for i, (place, ids) in enumerate(places.items()):
+            prompt = answers.prompts[place[:2]]
+            path, body = job.dialect.next_token(prompt, read[prompt], ids)
+            requests.append(Request(body, path, probe=str(i)))
         done = run_load(Target(*at), requests, Closed(1, len(requests)), timeout_s=_TIMEOUT_S, stop=stop)
     if stop.is_set():
         raise Stopped
     keys = list(places)
-    gaps = {keys[int(e.request.probe)]: _gap(e) for e in done.exchanges}
+    gaps = {keys[int(e.request.probe)]: _gap(job.dialect, e) for e in done.exchanges}
     return {place: gap for place, gap in gaps.items() if gap is not None}
 
 
-def _body(prompt: str, ids: tuple[int, ...]) -> dict[str, Any]:
-    """The next token after the prompt and what both answers begin with, with the log-probabilities of the two likeliest."""
-    return {"prompt": [prompt, *ids], "n_predict": 1, "temperature": 0, "n_probs": 2, "cache_prompt": False, "stream": False}
-
-
-def _gap(exchange: Exchange) -> float | None:
+def _gap(dialect: ModuleType, exchange: Exchange) -> float | None:
     try:
-        top = json.loads(parse_response(exchange.segments).text())["completion_probabilities"][0]["top_logprobs"]
-        return float(top[0]["logprob"]) - float(top[1]["logprob"])
-    except (ValueError, LookupError, TypeError):
+        reply = json.loads(parse_response(exchange.segments).text())
+        gap: float = dialect.next_gap(reply if isinstance(reply, dict) else {})
+    except ValueError:
         return None
+    return gap

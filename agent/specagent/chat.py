@@ -60,9 +60,9 @@ class Chat:
         return bool(self._opens) and prompt.rfind(self._opens) > prompt.rfind(self._ends)
 
 
-def marks_of(dialect: Any, props: dict[str, Any]) -> tuple[str, str]:
+def marks_of(dialect: Any, props: dict[str, Any], server: TextServer) -> tuple[str, str]:
     """A thought's opening and closing mark by the template that the engine says it uses; empty if it has none that is known."""
-    found: tuple[str, str] = dialect.thought_marks(str(props.get("chat_template") or ""))
+    found: tuple[str, str] = dialect.thought_marks(str(props.get("chat_template") or server.chat_template()))
     return found
 
 

@@ -29,8 +29,8 @@ def add_commands(actions: Any, common: argparse.ArgumentParser) -> None:
         "break-even",
         parents=[common],
         help="how many tokens per target pass an arm needs here to pay, by synthetic acceptance",
-        description="Starts the baseline, an arm at one acceptance length after another, and the baseline again. It needs a build whose "
-        "help lists --spec-synth-len. What it finds goes into a file of its own and never into an experiment.",
+        description="Starts the baseline, an arm at one acceptance length after another, and the baseline again. It needs a build of llama-server "
+        "whose help lists --spec-synth-len. What it finds goes into a file of its own and never into an experiment.",
     )
     even.add_argument("experiment", type=Path, metavar="FILE", help="the experiment, YAML or JSON; its first point is what is asked")
     even.add_argument("--arm", action="append", metavar="NAME", help="of the experiment (default: all with a helper model); more than once")

@@ -36,9 +36,22 @@ class TextServer:
         if self._stop.is_set():
             raise Stopped
         path, body = asked
+        return self._answer("POST", path, json.dumps(body).encode())
+
+    def chat_template(self) -> str:
+        """Where the engine has a place of its own for it; empty if it doesn't tell."""
+        if not self._dialect.TEMPLATE_PATH:
+            return ""
+        try:
+            template = self._answer("GET", self._dialect.TEMPLATE_PATH).get("chat_template")
+        except EngineError:  # this build has no such place
+            return ""
+        return template if isinstance(template, str) else ""
+
+    def _answer(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         connection = http.client.HTTPConnection(*self._at, timeout=_TIMEOUT_S)
         try:
-            connection.request("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+            connection.request(method, path, body, {"Content-Type": "application/json"})
             response = connection.getresponse()
             status, text = response.status, response.read().decode("utf-8", "replace")
             reply = json.loads(text) if status == 200 else None
@@ -52,7 +65,11 @@ class TextServer:
 
     def n_tokens(self, prompt: str) -> int:
         """Of a whole prompt."""
-        return len(self._tokens(self._dialect.count_tokens(prompt)))
+        return len(self.prompt_tokens(prompt))
+
+    def prompt_tokens(self, prompt: str) -> list[int]:
+        """Of a whole prompt, as a completion reads it."""
+        return self._tokens(self._dialect.count_tokens(prompt))
 
     def tokens(self, text: str) -> list[int]:
         return self._tokens(self._dialect.tokens_of_text(text))
@@ -61,7 +78,15 @@ class TextServer:
         return self._text(self._dialect.text_of_tokens(tokens))
 
     def by_template(self, messages: list[dict[str, str]], *, thinking: bool) -> str:
-        return self._text(self._dialect.put_by_template(messages, thinking))
+        """The prompt as text that the engine reads as its template means it, also where it puts messages as tokens only."""
+        put = self._read(self._dialect.put_in, self._dialect.put_by_template(messages, thinking))
+        if isinstance(put, str):
+            return put
+        # Where the template begins as the engine begins every prompt by itself, it must not stand there twice.
+        for text in (self.text(put), self.text(put[1:])):
+            if self.prompt_tokens(text) == put:
+                return text
+        raise EngineError("the prompt that the chat template makes can't be put as text: it would be read as other tokens")
 
     def _text(self, asked: tuple[str, dict[str, Any]]) -> str:
         found: str = self._read(self._dialect.text_in, asked)

@@ -19,7 +19,6 @@ from .arm_engine import standing
 from .prepared import PreparedJob
 from .together import run_batch
 
-SYNTH_FLAG = "--spec-synth-len"
 #: Requests before those that count, in each start.
 _WARM = 1
 
@@ -38,11 +37,17 @@ class Speed:
 
 def check_offered(job: PreparedJob) -> None:
     """Raises :class:`ArmNotSupported` where the build has no synthetic acceptance."""
-    if SYNTH_FLAG not in job.runtime.info.capabilities.flags:
+    flag, engine = job.dialect.SYNTHETIC_FLAG, job.runtime.info.engine
+    if not flag:
         raise ArmNotSupported(
-            f"this build of {job.runtime.info.engine} ({job.runtime.info.version}) has no synthetic acceptance: its help lists no {SYNTH_FLAG}",
+            f"break-even can't be measured with {engine}: SpecWeb asks it for no synthetic acceptance",
+            remedy="Use a build of llama-server; or read what an arm needs from a real run, whose report tells it.",
+        )
+    if flag not in job.runtime.info.capabilities.flags:
+        raise ArmNotSupported(
+            f"this build of {engine} ({job.runtime.info.version}) has no synthetic acceptance: its help lists no {flag}",
             remedy="Add a newer build to the configuration; or read what an arm needs from a real run, whose report tells it.",
-            flag=SYNTH_FLAG,
+            flag=flag,
         )
 
 
@@ -51,15 +56,15 @@ def measure_curve(
 ) -> Curve:
     """Raises what keeps an engine from starting or answering, and :class:`launch.Stopped`."""
     check_offered(job)
-    spec = job.offer.spec
+    flag, spec = job.dialect.SYNTHETIC_FLAG, job.offer.spec
     point = spec.points[0].model_copy(update={"concurrency": 1, "rate_per_s": None, "warm": False})
     baseline = spec.baseline.name
     before = _speed(job, baseline, (), point, n_requests, work, stop, lambda: say(f"{baseline}, before"))
     seen = []
     for length in lengths:
-        found = _speed(job, arm, (SYNTH_FLAG, f"{length:g}"), point, n_requests, work, stop, lambda n=length: say(f"{arm}, length {n:g}"))  # type: ignore[misc]
+        found = _speed(job, arm, (flag, f"{length:g}"), point, n_requests, work, stop, lambda n=length: say(f"{arm}, length {n:g}"))  # type: ignore[misc]
         if not found.drafted:
-            raise EngineError(f"arm {arm!r} drafted nothing with {SYNTH_FLAG} {length:g}", remedy="Look at the engine's log.")
+            raise EngineError(f"arm {arm!r} drafted nothing with {flag} {length:g}", remedy="Look at the engine's log.")
         seen.append((length, found.tokens_per_pass, found.tokens_per_s, found.n_steps))
     after = _speed(job, baseline, (), point, n_requests, work, stop, lambda: say(f"{baseline}, after"))
     return curve(arm, spec.arm(arm).mode, (before.tokens_per_s, after.tokens_per_s), seen)

@@ -39,7 +39,7 @@ class Wording:
 
     def __init__(self, dialect: ModuleType, at: Address, props: dict[str, Any], stop: threading.Event) -> None:
         self._server = TextServer(dialect, at, stop)
-        self._chat = Chat(self._server, marks_of(dialect, props))
+        self._chat = Chat(self._server, marks_of(dialect, props, self._server))
         self._made: dict[str, list[Asked]] = {}
 
     def make(self, spec: ExperimentSpec, block: int, plan: Plan, item: Item, workload: Workload) -> list[Asked]:

@@ -15,7 +15,8 @@ from specagent.cli_break_even import NOTICE, shown
 from specagent.inventory import Host
 from specagent.prepared import PreparedJob
 from specagent.runtimes import Runtime
-from specagent.synthesis import SYNTH_FLAG, measure_curve
+from specagent.synthesis import measure_curve
+from speccore.engines.llamacpp import SYNTHETIC_FLAG as SYNTH_FLAG
 from speccore.errors import ArmNotSupported, EngineError
 from speccore.workload import Workload
 

@@ -7,33 +7,52 @@ from typing import Any
 
 from ..errors import ErrorBody, FlagNotAllowed
 from ..inventory import Capabilities
-from ..spec import BASELINE_MODE, Arm, EngineSettings, FlagValue, Point
+from ..spec import BASELINE_MODE, Arm, EngineSettings, ExperimentSpec, FlagValue, Point
 from .llamacpp_arms import SPEC_TYPES, arm_faults, speculation
 from .llamacpp_command import Command, engine_flag_refused, value_faults
 from .llamacpp_counts import parse_metrics, probe_counts, window_disagreements
-from .llamacpp_flags import DEFAULT_ALLOWED_FLAGS, OWNED_FLAGS, is_speculation, nearest_flag, without_speculation
+from .llamacpp_flags import DEFAULT_ALLOWED_FLAGS, MEASURING_FLAGS, OWNED_FLAGS, is_speculation, nearest_flag, without_speculation
 from .llamacpp_help import capabilities
 from .llamacpp_log import log_requests, memory_fault, parse_log, start_failure
 from .llamacpp_look import is_cut, look_again, read_drafted, read_ids, read_look, whole_answer
 from .llamacpp_stream import stream_events
-from .llamacpp_text import count_tokens, put_by_template, text_in, text_of_tokens, thought_marks, tokens_in, tokens_of_text
+from .llamacpp_text import (
+    count_tokens,
+    next_gap,
+    next_token,
+    put_by_template,
+    put_in,
+    text_in,
+    text_of_tokens,
+    thought_marks,
+    tokens_in,
+    tokens_of_text,
+)
 from .shapes import SYMBOLIC, Asked, Bindings, Rendered
 
 __all__ = [
     "ASKED",
+    "BUILD_PATH",
     "DEFAULT_ALLOWED_FLAGS",
+    "IMAGES",
+    "IMAGE_ENTRY",
     "LOADED_PATHS",
+    "MEASURING_FLAGS",
     "MODEL_ENDING",
     "MODEL_FORMATS",
     "OWNED_FLAGS",
     "SPEC_TYPES",
     "SYMBOLIC",
+    "SYNTHETIC_FLAG",
+    "TEMPLATE_PATH",
     "Bindings",
     "Rendered",
     "build_and_model",
     "capabilities",
     "context_and_slots",
     "count_tokens",
+    "environment_refused",
+    "forbidden_flags",
     "is_cut",
     "is_speculation",
     "loaded",
@@ -41,10 +60,15 @@ __all__ = [
     "log_requests",
     "look_again",
     "memory_fault",
+    "never_asked",
+    "never_possible",
+    "next_gap",
+    "next_token",
     "parse_log",
     "parse_metrics",
     "probe_counts",
     "put_by_template",
+    "put_in",
     "read_drafted",
     "read_ids",
     "read_look",
@@ -57,6 +81,7 @@ __all__ = [
     "thought_marks",
     "tokens_in",
     "tokens_of_text",
+    "unknown_flags",
     "whole_answer",
     "window_disagreements",
     "without_speculation",
@@ -66,8 +91,23 @@ __all__ = [
 ASKED = Asked("llama-server", devices=("--list-devices",), needed=("--model", "--port"))
 #: What tells, once it is healthy, which model it has loaded.
 LOADED_PATHS = ("/props",)
+#: What tells its build, of servers that somebody else started; nothing where ``LOADED_PATHS`` do.
+BUILD_PATH = ""
+#: What tells the chat template; nothing where ``LOADED_PATHS`` do.
+TEMPLATE_PATH = ""
 #: How the name of a model's file ends; empty where it is a folder.
 MODEL_ENDING = ".gguf"
+#: With it and a mean acceptance length behind it dice decide what is accepted: what break-even is measured by.
+SYNTHETIC_FLAG = "--spec-synth-len"
+#: The project's own container images, by backend; how many words of a command such an image says by itself.
+IMAGES = {
+    "": "ghcr.io/ggml-org/llama.cpp:server",
+    "cuda": "ghcr.io/ggml-org/llama.cpp:server-cuda",
+    "vulkan": "ghcr.io/ggml-org/llama.cpp:server-vulkan",
+    **dict.fromkeys(("rocm", "hip"), "ghcr.io/ggml-org/llama.cpp:server-rocm"),
+    "sycl": "ghcr.io/ggml-org/llama.cpp:server-intel",
+}
+IMAGE_ENTRY = 1
 MODEL_FORMATS = ("gguf",)
 
 #: llama.cpp rounds the context of a sequence up to a multiple of this.
@@ -169,6 +209,16 @@ def never_possible(settings: EngineSettings, arms: Iterable[Arm]) -> list[ErrorB
             refused = engine_flag_refused(flag)
             found += [refused(f"{flag}: {words}", remedy, value=one) for one, words, remedy in value_faults(value)]
     return found + [error.body() for arm in arms for error in arm_faults(arm)]
+
+
+def never_asked(spec: ExperimentSpec) -> list[ErrorBody]:
+    """What the points would ask that the engine answers with an error: nothing."""
+    return []
+
+
+def environment_refused(env: Iterable[str]) -> list[str]:
+    """Names that no owner's configuration may set: none."""
+    return []
 
 
 def unknown_flags(settings: EngineSettings, builds: Sequence[Capabilities]) -> dict[str, str]:

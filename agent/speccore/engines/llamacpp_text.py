@@ -52,6 +52,25 @@ def put_by_template(messages: Sequence[Mapping[str, str]], thinking: bool) -> As
     return "/apply-template", {"messages": [dict(m) for m in messages], "chat_template_kwargs": {"enable_thinking": thinking}}
 
 
+def put_in(reply: Mapping[str, Any]) -> str | list[int]:
+    """The prompt of a reply to ``put_by_template``: its text. Raises ValueError if there is none."""
+    return text_in(reply)
+
+
+def next_token(prompt: str, prompt_ids: Sequence[int], ids: Sequence[int]) -> Asked:
+    """Asks for the token after a prompt and the beginning of an answer, with how likely the two likeliest are."""
+    return "/completion", {"prompt": [prompt, *ids], "n_predict": 1, "temperature": 0, "n_probs": 2, "cache_prompt": False, "stream": False}
+
+
+def next_gap(reply: Mapping[str, Any]) -> float:
+    """By how much the likeliest is the likelier, in nat. Raises ValueError if the reply doesn't tell."""
+    try:
+        top = reply["completion_probabilities"][0]["top_logprobs"]
+        return float(top[0]["logprob"]) - float(top[1]["logprob"])
+    except (LookupError, TypeError) as error:
+        raise ValueError("the answer holds no probabilities") from error
+
+
 def thought_marks(template: str) -> tuple[str, str]:
     """The opening and closing mark that the template knows; empty texts if it knows none."""
     return next((marks for marks in THOUGHT_MARKS if marks[1] in template), ("", ""))

@@ -7,17 +7,19 @@ from typing import Any
 
 from ..errors import ArmNotSupported, ErrorBody, FlagNotAllowed, SpecError, UnknownModel
 from ..inventory import Capabilities
-from ..spec import BASELINE_MODE, MODES_WITH_DRAFT_MODEL, Arm, EngineSettings, Point
+from ..spec import BASELINE_MODE, MODES_WITH_DRAFT_MODEL, Arm, EngineSettings, ExperimentSpec, FlagValue, Point
 from .llamacpp_flags import nearest_flag
 from .shapes import SYMBOLIC, Asked, Bindings, Rendered
-from .vllm_config import Fault, config_faults, draft_faults, speculative_config
+from .vllm_config import Fault, config_faults, place_faults, speculative_config
 from .vllm_counts import parse_metrics, probe_counts, window_disagreements
 from .vllm_extra import extra_problems, extra_words, is_allowed
 from .vllm_flags import (
     DEFAULT_ALLOWED_FLAGS,
+    KV_TYPE_FLAG,
     MEASURING_FLAGS,
     NEVER_ENVIRONMENT,
     OWNED_FLAGS,
+    REQUEST_STEPS_FLAG,
     SPEC_TYPES,
     SPECULATIVE_CONFIG_FLAG,
     capabilities,
@@ -28,25 +30,41 @@ from .vllm_flags import (
 from .vllm_log import log_requests, memory_fault, parse_log, start_failure
 from .vllm_look import is_cut, look_again, read_drafted, read_ids, read_look, whole_answer
 from .vllm_stream import stream_events
-from .vllm_text import count_tokens, put_by_template, text_in, text_of_tokens, thought_marks, tokens_in, tokens_of_text
+from .vllm_text import (
+    count_tokens,
+    next_gap,
+    next_token,
+    put_by_template,
+    put_in,
+    text_in,
+    text_of_tokens,
+    thought_marks,
+    tokens_in,
+    tokens_of_text,
+)
 
 __all__ = [
     "ASKED",
     "BUILD_PATH",
     "DEFAULT_ALLOWED_FLAGS",
+    "IMAGES",
+    "IMAGE_ENTRY",
     "LOADED_PATHS",
     "MEASURING_FLAGS",
     "MODEL_ENDING",
-    "NEVER_ENVIRONMENT",
+    "MODEL_FORMATS",
     "OWNED_FLAGS",
     "SPEC_TYPES",
     "SYMBOLIC",
+    "SYNTHETIC_FLAG",
+    "TEMPLATE_PATH",
     "Bindings",
     "Rendered",
     "build_and_model",
     "capabilities",
     "context_and_slots",
     "count_tokens",
+    "environment_refused",
     "forbidden_flags",
     "is_cut",
     "is_speculation",
@@ -55,11 +73,15 @@ __all__ = [
     "log_requests",
     "look_again",
     "memory_fault",
+    "never_asked",
     "never_possible",
+    "next_gap",
+    "next_token",
     "parse_log",
     "parse_metrics",
     "probe_counts",
     "put_by_template",
+    "put_in",
     "read_drafted",
     "read_ids",
     "read_look",
@@ -78,14 +100,22 @@ __all__ = [
     "without_speculation",
 ]
 
-#: What tells its version, of servers that somebody else started.
-BUILD_PATH = "/version"
 #: How a build is asked what it is.
 ASKED = Asked("vllm", help=("serve", "--help=all"), needed=("--max-model-len", "--port"), packaged="python")
 #: What tells, once it is healthy, which model it has loaded.
 LOADED_PATHS = ("/v1/models",)
+#: What tells its version, of servers that somebody else started.
+BUILD_PATH = "/version"
+#: What tells the chat template; nothing where ``LOADED_PATHS`` do.
+TEMPLATE_PATH = "/tokenizer_info"
 #: How the name of a model's file ends; empty where it is a folder.
 MODEL_ENDING = ""
+#: It has synthetic acceptance, by keys of its speculative config and not by a flag; SpecWeb measures no break-even by it.
+SYNTHETIC_FLAG = ""
+#: The project's own container images, by backend; how many words of a command such an image says by itself.
+IMAGES = {"": "vllm/vllm-openai", "rocm": "vllm/vllm-openai-rocm", "cpu": "vllm/vllm-openai-cpu"}
+IMAGE_ENTRY = 2
+MODEL_FORMATS = ("hf",)
 #: What requests may call the model, so that no answer bears a path of the host.
 SERVED_NAME = "target"
 #: Settings that mean nothing to vLLM, with what to do instead.
@@ -114,13 +144,11 @@ def render(
     """
     build = _Command(capabilities, arm.name)
     _fixed(build, settings, bindings)
-    build.refusals += [error.body() for error in extra_problems(settings.extra, capabilities, allowed_flags)]
-    build.words += extra_words(settings.extra, capabilities)
+    build.add_extra(settings.extra, allowed_flags)
     if arm.mode != BASELINE_MODE:
         _speculation(build, arm, bindings)
     elif arm.extra:
-        build.refusals += [error.body() for error in extra_problems(arm.extra, capabilities, None, arm.name)]
-        build.words += extra_words(arm.extra, capabilities)
+        build.add_extra(arm.extra, of_control=True)
     environment = _environment(settings, threads)
     return Rendered(argv=[bindings.executable, "serve", bindings.target, *build.words], env=environment, refusals=build.refusals)
 
@@ -146,6 +174,11 @@ class _Command:
         if flag := first_known(self.capabilities.flags, name):
             self.words += [flag, *map(str, values)]
 
+    def add_extra(self, flags: Mapping[str, FlagValue], allowed: Collection[str] | None = None, *, of_control: bool = False) -> None:
+        words, problems = extra_words(flags, self.capabilities, allowed, self.arm if of_control else "")
+        self.words += words
+        self.refusals += [error.body() for error in problems]
+
     def refuse(self, message: str, remedy: str | None = None, **details: Any) -> None:
         self.refusals.append(ArmNotSupported(f"arm {self.arm!r}: {message}", remedy=remedy, arm=self.arm, **details).body())
 
@@ -157,7 +190,11 @@ def _fixed(build: _Command, settings: EngineSettings, bindings: Bindings) -> Non
     build.need("context", "--max-model-len", settings.context)
     build.need("slots", "--max-num-seqs", settings.slots)
     if settings.kv_type_k is not None:
-        build.need("kv_type_k", "--kv-cache-dtype", settings.kv_type_k)
+        build.need("kv_type_k", KV_TYPE_FLAG, settings.kv_type_k)
+        known = build.capabilities.choices.get(KV_TYPE_FLAG, [])
+        if known and settings.kv_type_k not in known:
+            message = f"engine.kv_type_k is {settings.kv_type_k}, which this build's {KV_TYPE_FLAG} doesn't take"
+            build.refuse(message, f"It takes {', '.join(known)}.", field="kv_type_k")
     if settings.batch is not None:
         build.need("batch", "--max-num-batched-tokens", settings.batch)
     build.refusals += [error.body() for error in _setting_problems(settings)]
@@ -167,7 +204,6 @@ def _fixed(build: _Command, settings: EngineSettings, bindings: Bindings) -> Non
     build.want("--stream-interval", 1)
     build.want("--seed", 0)
     build.want("--enable-per-request-metrics")
-    build.want("--per-request-spec-decode-metrics", "detailed")
     build.want("--enable-tokenizer-info-endpoint")
 
 
@@ -207,6 +243,26 @@ def never_possible(settings: EngineSettings, arms: Iterable[Arm]) -> list[ErrorB
     return [error.body() for error in found]
 
 
+def never_asked(spec: ExperimentSpec) -> list[ErrorBody]:
+    """What the points would ask that the engine answers with an error. ``place`` is the field."""
+    arms = [a.name for a in spec.arms if a.mode != BASELINE_MODE]
+    found = [
+        ArmNotSupported(
+            f"points.{i}.sampling.min_p: vLLM refuses it under speculation, which arm {arms[0]!r} has",
+            remedy="Remove min_p, or use top_p.",
+            place=f"points.{i}.sampling.min_p",
+        )
+        for i, point in enumerate(spec.points)
+        if arms and point.sampling.min_p
+    ]
+    return [error.body() for error in found]
+
+
+def environment_refused(env: Iterable[str]) -> list[str]:
+    """For each name that no owner's configuration may set for vLLM, why, with the name first."""
+    return [f"{name} {NEVER_ENVIRONMENT[name]}" for name in env if name in NEVER_ENVIRONMENT]
+
+
 def unknown_flags(settings: EngineSettings, builds: Sequence[Capabilities]) -> dict[str, str]:
     """Flags of ``extra`` that none of the builds lists, each with the nearest that one of them does, or nothing."""
     known = {flag for build in builds for flag in build.flags}
@@ -224,12 +280,13 @@ def forbidden_flags(settings: EngineSettings, places: Iterable[tuple[Iterable[Ca
 
 def _no_mode(arm: Arm) -> ArmNotSupported:
     message = f"arm {arm.name!r}: vLLM has no mode {arm.mode!r}; its modes are {', '.join(SPEC_TYPES)}"
-    return ArmNotSupported(message, arm=arm.name, mode=arm.mode)
+    remedy = "Choose ngram, which looks in the prompt and the answer." if arm.mode.startswith("ngram") else "Choose one of them."
+    return ArmNotSupported(message, remedy=remedy, arm=arm.name, mode=arm.mode)
 
 
 def _problem(arm: Arm, fault: Fault) -> SpecError:
-    kind = FlagNotAllowed if fault.flag else ArmNotSupported
-    details = {"flag": fault.flag} if fault.flag else {"field": fault.field}
+    kind = ArmNotSupported if fault.flag is None else FlagNotAllowed
+    details = {"field": fault.field} if fault.flag is None else {"flag": fault.flag}
     return kind(f"arm {arm.name!r}: {fault.message}", remedy=fault.remedy, arm=arm.name, **details)
 
 
@@ -244,13 +301,16 @@ def _speculation(build: _Command, arm: Arm, bindings: Bindings) -> None:
         return
     faults = list(config_faults(arm))
     if arm.mode in MODES_WITH_DRAFT_MODEL or arm.draft_model:
-        if bindings.draft:
-            faults += draft_faults(arm, bindings.draft)
-        else:
+        faults += place_faults(arm, bindings.draft)
+        if not bindings.draft:
             message = f"arm {arm.name!r}: the draft model {arm.draft_model!r} is not on this host"
             build.refusals.append(UnknownModel(message, arm=arm.name, model=arm.draft_model).body())
+    elif arm.mode == "mtp":  # the head is the target's own
+        faults += place_faults(arm, bindings.target)
     build.refusals += [_problem(arm, fault).body() for fault in faults]
     build.need(f"mode {arm.mode}", SPECULATIVE_CONFIG_FLAG, speculative_config(arm, bindings.draft))
+    # Refused by vLLM without speculation, so the baseline can't have it; its replies bear no counts of drafts anyway.
+    build.want(REQUEST_STEPS_FLAG, "detailed")
 
 
 def request(item_prompt: str, point: Point, seed: int, *, prefix_cache: bool = False) -> tuple[str, dict[str, Any]]:

@@ -113,18 +113,18 @@ _REASONS = {
     "code_revision": "would fetch code",
     "tensor_parallel_size": "is a mistaken name: use draft_tensor_parallel_size",
 }
-#: What in the name of a helper's folder makes vLLM take it for another method than it is told.
+#: What in the path of a helper makes vLLM take it for another method than it is told.
 _NAMED_METHODS = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
 _OBEYED = frozenset({"eagle", "eagle3", "dflash", "dspark"})
 
 
 class Fault(NamedTuple):
-    """What is wrong with an arm. ``flag``: the key of ``extra`` that must not be there, else empty."""
+    """What is wrong with an arm. ``flag``: the key of ``extra`` that must not be there, if it is one."""
 
     message: str
     remedy: str
     field: str = ""
-    flag: str = ""
+    flag: str | None = None
 
 
 def config_faults(arm: Arm) -> Iterator[Fault]:
@@ -158,15 +158,15 @@ def _key_faults(arm: Arm, key: str, value: FlagValue) -> Iterator[Fault]:
         yield Fault(f"extra: {key} is {value!r}; it takes {due}{why}", f"Give {due}, or remove it.", flag=key)
 
 
-def draft_faults(arm: Arm, draft: str) -> Iterator[Fault]:
-    """What is wrong with the place of a helper model: a name that vLLM would not read as a folder, or as another method's."""
-    if is_import(draft) or "://" in draft:
-        yield Fault(f"the draft model {draft!r} would be read as code to import or an address, not as a folder", "Give its path.")
-    lower, method = draft.lower(), SPEC_TYPES[arm.mode]
+def place_faults(arm: Arm, place: str) -> Iterator[Fault]:
+    """What is wrong with where a helper lies: a name that vLLM would not read as a folder, or would take for another method's."""
+    if is_import(place) or "://" in place:
+        yield Fault(f"the draft model {place!r} would be read as code to import, or as an address", "Give the path of a folder.")
+    lower, method = place.lower(), SPEC_TYPES[arm.mode]
     taken = next((m for part, m in _NAMED_METHODS if part in lower), method)
     if method not in _OBEYED and taken != method:
-        remedy = f"Rename the folder, or use mode {taken} if it is one."
-        yield Fault(f"vLLM goes by the name and would take the draft model {draft!r} for {taken}, not {method}", remedy)
+        remedy = f"Rename the folder, or use mode {taken} if that is what lies there."
+        yield Fault(f"vLLM goes by the path {place!r} and would take what lies there for {taken}, not {method}", remedy)
 
 
 def is_import(model: str) -> bool:

@@ -42,7 +42,7 @@ def extra_problems(
             yield FlagNotAllowed(f"{where}: {given} is none of the flags that SpecWeb lets through to vLLM", remedy=remedy, flag=given)
         elif capabilities and not arm and allowed is not None and not {given, flag} & set(allowed):
             yield FlagNotAllowed(f"{where}: this host doesn't allow {given}", flag=given)
-        elif flag in table and (due := _not_taken(table[flag], value)):
+        elif flag in table and (due := _not_taken(table[flag], value, capabilities.choices.get(flag, []) if capabilities else [])):
             message = f"{where}: {given} is {str(value)[:_SHOWN]!r}; it takes {due}"
             yield FlagNotAllowed(message, remedy=f"Give {given} {due}.", flag=given, value=str(value)[:_SHOWN])
         elif value is False and capabilities and _negative(flag) not in capabilities.flags:
@@ -64,34 +64,39 @@ def _never(given: str, flag: str, *, of_control: bool) -> str:
     return ""
 
 
-def _not_taken(takes: Takes, value: FlagValue) -> str:
-    """What the flag takes, in words, if the value is something else."""
+def _not_taken(takes: Takes, value: FlagValue, choices: Collection[str]) -> str:
+    """What the flag takes, in words, if the value is something else. ``choices``: those that the build's help lists."""
     if not takes.values and takes.pattern is None:
         return "" if isinstance(value, bool) else "true or false"
     words = [str(v) for v in (value if isinstance(value, list) else [value])]
-    due = " or ".join(takes.values) or f"{'plain numbers' if takes.many else 'a plain name or number'}, no path and no JSON"
+    listed = [v for v in takes.values if not choices or v in choices] or list(choices)
+    due = " or ".join(listed) or f"{'plain numbers' if takes.many else 'a plain name or number'}, no path and no JSON"
     if isinstance(value, bool) or not words or (len(words) > 1 and not takes.many):
         return due
-    fits = all(w in takes.values if takes.values else takes.pattern and takes.pattern.fullmatch(w) for w in words)
-    return "" if fits else due
+    plain = all(takes.pattern is None or takes.pattern.fullmatch(w) for w in words)
+    return "" if plain and (not listed or all(w in listed for w in words)) else due
 
 
 def _negative(flag: str) -> str:
     return f"--no-{flag.removeprefix('--')}"
 
 
-def extra_words(extra: Mapping[str, FlagValue], capabilities: Capabilities) -> list[str]:
-    """The words of flags without problems, one flag with all its values."""
+def extra_words(
+    extra: Mapping[str, FlagValue], capabilities: Capabilities, allowed: Collection[str] | None = None, arm: str = ""
+) -> tuple[list[str], list[FlagNotAllowed]]:
+    """The words of the flags that nothing stands against, one flag with all its values; and what stands against the others."""
+    problems = list(extra_problems(extra, capabilities, allowed, arm))
+    refused = {p.details["flag"] for p in problems}
     words: list[str] = []
     for given, value in extra.items():
-        flag = capabilities.flags.get(given, "")
-        if flag not in ALLOWABLE and flag not in IMPLIED:
+        if given in refused:
             continue
+        flag = capabilities.flags[given]
         if isinstance(value, bool):
             words.append(flag if value else _negative(flag))
         else:
             words += [flag, *map(str, value if isinstance(value, list) else [value])]
-    return words
+    return words, problems
 
 
 def is_allowed(flag: str, flags: Mapping[str, str], allowed: Collection[str]) -> bool:

@@ -11,6 +11,9 @@ from ..inventory import Capabilities
 
 DIALECT = "vllm"
 SPECULATIVE_CONFIG_FLAG = "--speculative-config"
+#: Lists each step of a request in its reply; vLLM refuses it where it doesn't speculate.
+REQUEST_STEPS_FLAG = "--per-request-spec-decode-metrics"
+KV_TYPE_FLAG = "--kv-cache-dtype"
 
 #: speculation mode: the method of the speculative config
 SPEC_TYPES: dict[str, str] = {
@@ -166,6 +169,7 @@ IMPLIED: dict[str, Takes] = {
     "--cudagraph-capture-sizes": Takes(_AMOUNT, many=True),
     "--max-cudagraph-capture-size": _NUMBER,
 }
+_WITH_CHOICES = frozenset({*ALLOWABLE, *IMPLIED, KV_TYPE_FLAG})
 DEFAULT_ALLOWED_FLAGS: tuple[str, ...] = tuple(DEFAULT_ALLOWED)
 #: Never legal in ``extra``, whatever a host allows.
 OWNED_FLAGS: frozenset[str] = frozenset({*SET_FLAGS, *NEVER_FLAGS, *IMPLIED, SPECULATIVE_CONFIG_FLAG})
@@ -188,13 +192,13 @@ NEVER_ENVIRONMENT: dict[str, str] = {
     "VLLM_SERVER_DEV_MODE": "opens the engine to requests that change it",
     "VLLM_ALLOW_INSECURE_SERIALIZATION": _CODE,
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "lets requests load weights",
-    "LD_PRELOAD": "puts code into the engine that no hash of the build covers",
+    "LD_PRELOAD": "puts code into the engine that no hash of the build covers, also where it is tcmalloc, as vLLM advises",
 }
 
 
 def is_speculation(flag: str) -> bool:
     """Whether a long flag belongs to speculation: it may differ between arms, others may not."""
-    return flag.startswith(("--spec-", "--speculative-"))
+    return flag.startswith(("--spec-", "--speculative-")) or flag == REQUEST_STEPS_FLAG
 
 
 def without_speculation(argv: list[str]) -> list[str]:
@@ -214,16 +218,17 @@ def capabilities(help_text: str) -> Capabilities:
     """
     flags: dict[str, str] = {}
     switches: list[str] = []
+    choices: dict[str, list[str]] = {}
     methods: list[str] = []
     for invocation, _ in entries(help_text):
         names = names_of(invocation)
         flags |= (known := _canonical(names))
+        listed = _choices(invocation)
+        choices |= {flag: listed for flag in known.values() if listed and flag in _WITH_CHOICES}
         if invocation == ", ".join(names):  # nothing stands for a value
             switches += dict.fromkeys(known.values())
         if "--spec-method" in names:
-            listed = re.search(r"\{([^{}]*)\}", invocation)
-            # Those of one family's heads are older names of mtp.
-            methods = [m for m in listed[1].split(",") if m and m != "None" and not m.endswith("_mtp")] if listed else []
+            methods = [m for m in listed if not m.endswith("_mtp")]  # which are older names of mtp, one for each family
     if SPECULATIVE_CONFIG_FLAG in flags and not methods:
         methods = list(SPEC_TYPES.values())
     return Capabilities(
@@ -231,6 +236,7 @@ def capabilities(help_text: str) -> Capabilities:
         flags=flags,
         switches=sorted(switches),
         spec_types=methods,
+        choices=choices,
         help_sha256=hashlib.sha256(help_text.encode()).hexdigest(),
     )
 
@@ -258,6 +264,12 @@ def names_of(invocation: str) -> list[str]:
     """``--a A, -a A`` → ``--a``, ``-a``; choices in brackets hold no names."""
     bare = re.sub(r"\{[^{}]*\}|\[[^\[\]]*\]", "", invocation)
     return [part.split()[0] for part in bare.split(", ") if part.startswith("-")]
+
+
+def _choices(invocation: str) -> list[str]:
+    """The values that an option lists, as ``{a,b}`` or ``['a', 'b']``; nothing for one that takes any."""
+    listed = re.search(r"\{([^{}]*)\}|\[('[^\[\]]*')\]", invocation)
+    return [c for c in re.split(r"[,\s']+", listed[1] or listed[2]) if c and c != "None"] if listed else []
 
 
 def _canonical(names: list[str]) -> dict[str, str]:

@@ -7,7 +7,19 @@ from typing import Any
 
 from .llamacpp_text import thought_marks
 
-__all__ = ["Asked", "count_tokens", "put_by_template", "text_in", "text_of_tokens", "thought_marks", "tokens_in", "tokens_of_text"]
+__all__ = [
+    "Asked",
+    "count_tokens",
+    "next_gap",
+    "next_token",
+    "put_by_template",
+    "put_in",
+    "text_in",
+    "text_of_tokens",
+    "thought_marks",
+    "tokens_in",
+    "tokens_of_text",
+]
 
 Asked = tuple[str, dict[str, Any]]  # path and JSON body
 
@@ -40,6 +52,25 @@ def text_in(reply: Mapping[str, Any]) -> str:
     if not isinstance(text, str):
         raise ValueError("the reply holds no text")
     return text
+
+
+def put_in(reply: Mapping[str, Any]) -> str | list[int]:
+    """The prompt of a reply to ``put_by_template``: its tokens. Raises ValueError if there are none."""
+    return tokens_in(reply)
+
+
+def next_token(prompt: str, prompt_ids: Sequence[int], ids: Sequence[int]) -> Asked:
+    """Asks for the token after a prompt and the beginning of an answer, with how likely the two likeliest are."""
+    return "/v1/completions", {"prompt": [*prompt_ids, *ids], "max_tokens": 1, "temperature": 0, "logprobs": 2, "stream": False}
+
+
+def next_gap(reply: Mapping[str, Any]) -> float:
+    """By how much the likeliest is the likelier, in nat. Raises ValueError if the reply doesn't tell."""
+    try:
+        top = sorted(map(float, reply["choices"][0]["logprobs"]["top_logprobs"][0].values()), reverse=True)
+        return top[0] - top[1]
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError("the answer holds no probabilities") from error
 
 
 def put_by_template(messages: Sequence[Mapping[str, str]], thinking: bool) -> Asked:
