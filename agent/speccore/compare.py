@@ -23,7 +23,7 @@ from . import (
 )
 from .advice import answer
 from .answers_of_job import AnswersOfJob, Said
-from .derive import Pooled, cycle_numbers, positions_numbers, side_numbers, speculation_numbers, stream_numbers
+from .derive import Pooled, cycle_numbers, drafters_numbers, positions_numbers, side_numbers, speculation_numbers, stream_numbers
 from .inventory import Peer
 from .measurement import AttemptMeasurement, Check, ComparisonResult, Interval, JobAnalysis, Verdict, Withheld, value_of
 from .noise_floor import KnownFloor, point_class
@@ -164,6 +164,7 @@ class _Job:
         known = VerdictInput(
             mode=arm.mode,
             control=arm.control,
+            explains=arm.explains,
             together=point.concurrency > 1,
             margin=self.spec.margin,
             noise_floor=self.facts.floor_at(point),
@@ -347,6 +348,7 @@ class _Job:
             task_decode_ratio=task_numbers.decode_ratio(draft.blocks, point.key),
             **speculation_numbers(pooled),
             **positions_numbers(pooled),
+            drafters=drafters_numbers(pooled),
             **stream_numbers(pooled, pooled_baseline),
             **cycle_numbers(pooled, pooled_baseline),
         )

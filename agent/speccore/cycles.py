@@ -54,6 +54,12 @@ def cycles(record: StreamRecord) -> list[Cycle] | None:
     return found if ms is not None else None
 
 
+def is_retreat(c: Cycle) -> bool:
+    """A step of llama-server after which it went back to a kept state of a model that can't take back a long draft: it made the
+    accepted tokens once more, in a further pass, and counted one of them too few."""
+    return not c.fused and c.emitted == c.accepted + 2 and c.drafted > c.accepted + 1
+
+
 def impossible(steps: Sequence[Cycle]) -> list[str]:
     """What no engine can have done, in words: counts that run backwards, more accepted than drafted, more or fewer sent than made.
 

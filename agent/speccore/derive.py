@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from .cycles import conditional, survival
-from .measurement import AttemptMeasurement, Maybe, Number, ProbeMeasurement, Source, Withheld, value_of
+from .measurement import UNDERCOUNTED, AttemptMeasurement, DrafterCounts, Maybe, Number, ProbeMeasurement, Source, Withheld, value_of
 from .pairs import BlockPairs, used_probes
 
 #: The ``file`` of a number that was computed from several probes.
@@ -55,6 +55,8 @@ class Pooled:
         for probe in self.probes:
             numbers: list[Maybe] = [getattr(probe.counters, name) for name in names]
             missing = [n for n in numbers if isinstance(n, Withheld)]
+            if wrong := next((n for n in missing if n.reason_code == UNDERCOUNTED), None):
+                return wrong  # those that are right by luck are no sample of all
             if missing:
                 reason = reason or missing[0]
             else:
@@ -85,6 +87,25 @@ def speculation_numbers(arm: Pooled) -> dict[str, Maybe]:
     }
 
 
+def drafters_numbers(arm: Pooled) -> list[DrafterCounts]:
+    """The tallies of drafters that stood beside each other, summed over the probes whose log tells them apart."""
+    told = [p.counters.drafters for p in arm.probes if p.counters.drafters]
+    found = []
+    for name in dict.fromkeys(d.type for drafters in told for d in drafters):
+        own = [d for drafters in told for d in drafters if d.type == name]
+        found.append(
+            DrafterCounts(type=name, **{field: _summed(arm, own, field) for field in ("drafts", "drafted", "accepted", "draft_ms")})
+        )
+    return found
+
+
+def _summed(arm: Pooled, own: Sequence[DrafterCounts], field: str) -> Maybe:
+    numbers: list[Maybe] = [getattr(d, field) for d in own]
+    if missing := next((n for n in numbers if isinstance(n, Withheld)), None):
+        return missing
+    return computed(sum(n.value for n in numbers if isinstance(n, Number)), f"Σ {field}", arm.label(len(own)))
+
+
 def _acceptance_by_request(arm: Pooled) -> Maybe:
     """Each request weighs the same, however much was drafted for it; those without a draft have no rate."""
     known: list[tuple[float, float]] = []
@@ -95,6 +116,8 @@ def _acceptance_by_request(arm: Pooled) -> Maybe:
             known.append((accepted.value, drafted.value))
         else:
             reason = reason or (drafted if isinstance(drafted, Withheld) else accepted if isinstance(accepted, Withheld) else None)
+            if reason and reason.reason_code == UNDERCOUNTED:
+                return reason
     if not known:
         return reason or Withheld(withheld="no valid probe", reason_code="no_probes")
     rates = [accepted / drafted for accepted, drafted in known if drafted > 0]
@@ -118,6 +141,8 @@ def _counted_by_position(arm: Pooled) -> tuple[list[float], float] | Withheld:
     reason: Withheld | None = None
     for probe in arm.probes:
         n, positions = probe.counters.verify_steps, probe.counters.accepted_by_position
+        if isinstance(positions, Withheld) and positions.reason_code == UNDERCOUNTED:
+            return positions
         if isinstance(n, Withheld) or isinstance(positions, Withheld):
             reason = reason or (n if isinstance(n, Withheld) else positions if isinstance(positions, Withheld) else None)
             continue
@@ -186,7 +211,10 @@ def _ms_per_step(side: Pooled, clock: Callable[[ProbeMeasurement], float | None]
     ms = steps = 0.0
     n = 0
     for probe in side.probes:
-        time, count = clock(probe), value_of(probe.counters.decode_steps)
+        n_steps = probe.counters.decode_steps
+        if isinstance(n_steps, Withheld) and n_steps.reason_code == UNDERCOUNTED:
+            return n_steps
+        time, count = clock(probe), value_of(n_steps)
         if time is not None and count is not None and count > 0:
             ms, steps, n = ms + time, steps + count, n + 1
     if not steps or ms <= 0:

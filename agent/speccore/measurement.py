@@ -54,9 +54,23 @@ Maybe = Number | Withheld
 DEFINED_LATER = Withheld(withheld="not defined yet when this was computed; parse the evidence again", reason_code="defined_later")
 
 
+#: Code of a count that the engine itself gets wrong in some requests: what is left of it says nothing of the arm.
+UNDERCOUNTED = "undercounted"
+
+
 def value_of(m: Maybe) -> float | None:
     """The plain value, or None if withheld."""
     return m.value if isinstance(m, Number) else None
+
+
+class DrafterCounts(Peer):
+    """What one of several drafters had in one request, by the engine's own tally."""
+
+    type: str  # as the engine calls it
+    drafts: Maybe  # steps whose draft was its own
+    drafted: Maybe
+    accepted: Maybe
+    draft_ms: Maybe
 
 
 class Counters(Peer):
@@ -72,6 +86,7 @@ class Counters(Peer):
     eval_ms: Maybe
     accepted_by_position: list[int] | Withheld
     accepted_by_position_source: Source | None = None
+    drafters: list[DrafterCounts] = []  # where several stood beside each other and the engine tells them apart
 
 
 class ProbeMeasurement(Peer):
@@ -336,6 +351,7 @@ class ComparisonResult(Peer):
     drafted_per_cycle: Maybe
     accepted_by_position: list[float] | Withheld  # survival: accepted at position ÷ verify steps
     conditional_by_position: list[float] | Withheld = DEFINED_LATER
+    drafters: list[DrafterCounts] = []  # of the arm, where several stand beside each other
     acceptance_rate_by_request: Maybe = DEFINED_LATER
     decoding_gain: Maybe = DEFINED_LATER
     draft_ms_per_cycle: Maybe = DEFINED_LATER

@@ -40,6 +40,8 @@ _SHOWN = (
     ("decoding_gain", "decoding_gain", ""),
     ("cycle_ms", "cycle_ms", ""),
     ("plain_step_ms", "", "plain_step_ms"),
+    ("draft_ms_per_cycle", "draft_ms_per_cycle", ""),
+    ("verify_ms_per_cycle", "verify_ms_per_cycle", ""),
     ("memory_bill_bytes", "memory_bill_bytes", ""),
 )
 #: Of these a point with one request at a time has none.
@@ -56,6 +58,23 @@ class MetricLine:
     arm: Cell
     baseline: Cell
     source: str
+
+
+@dataclass(frozen=True)
+class DrafterLine:
+    """One of several drafters that stood beside each other, by the engine's own tally."""
+
+    type: str
+    cells: list[Cell]
+
+
+#: Columns of the drafters' table: head, attribute, metric id.
+DRAFTER_HEADS = (
+    ("steps with its draft", "drafts", "verify_steps"),
+    ("drafted", "drafted", "drafted"),
+    ("accepted", "accepted", "accepted"),
+    ("drafting,\u00a0ms", "draft_ms", "draft_ms"),
+)
 
 
 @dataclass(frozen=True)
@@ -118,6 +137,8 @@ def context(
         "tail_heads": HEADS,
         "tails": tail_rows(c.tails, c.arm, spec.baseline.name),
         "positions": _positions(c),
+        "drafters": [DrafterLine(d.type, [metric_cell(getattr(d, f), m, "#probes") for _, f, m in DRAFTER_HEADS]) for d in c.drafters],
+        "drafter_heads": [comparison_table.Head(head, comparison_table.definition(metric)) for head, _, metric in DRAFTER_HEADS],
         "blocks": [BlockLine(b, formats.ratio(math.exp(v)), f"{v:+.4f}".replace("-", "−")) for b, v in sorted(c.block_values.items())],
         "heads": [comparison_table.Head(head, comparison_table.definition(metric)) for head, metric in PROBE_HEADS],
         "probes": probe_lines(c.point, spec.baseline.name, attempts),

@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..cycles import accepted_by_position, cycles, impossible
-from ..measurement import Counters, Maybe, Number, Source, Withheld, value_of
+from ..cycles import accepted_by_position, cycles, impossible, is_retreat
+from ..measurement import UNDERCOUNTED, Counters, DrafterCounts, Maybe, Number, Source, Withheld, value_of
 from ..records import LOG, METRICS, RECORDS, StreamRecord
-from .shapes import LogRequest, MetricsPair, ProbeCounts
+from .shapes import DrafterShare, LogRequest, MetricsPair, ProbeCounts
 from .trust import contradictions, differing, is_number, missing, padded, trimmed, trusted, window_sums
 
 _PREFIX = "llamacpp:"
@@ -106,6 +106,7 @@ class _Reader:
         # The final event repeats the last counts, unless it brings tokens that were held back.
         with_drafts = [e for e in record.events if e.draft_n is not None and (e.kind != "final" or e.tokens)]
         self.last_draft = with_drafts[-1] if with_drafts else None
+        self.n_retreats = sum(is_retreat(c) for c in self.steps or []) if self.is_exact else 0
 
     # single sources
 
@@ -190,6 +191,8 @@ class _Reader:
 
     def counters(self) -> Counters:
         drafted, accepted = self.draft_total("draft_n", DRAFTED), self.draft_total("draft_n_accepted", ACCEPTED)
+        if self.n_retreats:
+            accepted = self.undercounted()
         decode_steps = self.decode_steps(accepted)
         committed: Maybe = missing("needs accepted tokens and decode steps")
         if isinstance(accepted, Number) and isinstance(decode_steps, Number):
@@ -206,6 +209,34 @@ class _Reader:
             eval_ms=self.eval_ms(),
             accepted_by_position=positions,
             accepted_by_position_source=source,
+            drafters=self.drafters(),
+        )
+
+    def undercounted(self) -> Withheld:
+        n, of = self.n_retreats, len(self.steps or [])
+        words = (
+            f"in {n} of {of} cycles the engine went back to a kept state of the model and counted one accepted token too few, "
+            "as it does where a draft is longer than the model's layers can take back"
+        )
+        return missing(words, UNDERCOUNTED)
+
+    def drafters(self) -> list[DrafterCounts]:
+        """Each drafter's part by the log, where several stand beside each other."""
+        shares = self.log.drafters if self.log else []
+        return [self.drafter(s) for s in shares] if len(shares) > 1 else []
+
+    def drafter(self, share: DrafterShare) -> DrafterCounts:
+        def told(value: float | None, field: str) -> Maybe:
+            if value is None:
+                return missing("the log doesn't tell it for each drafter, or it was reset")
+            return Number(value=value, source=Source(file=LOG, line=share.line, field=f"{field}, growth"))
+
+        return DrafterCounts(
+            type=share.type,
+            drafts=told(share.drafts, "#gen drafts"),
+            drafted=told(share.drafted, "#gen tokens"),
+            accepted=told(share.accepted, "#acc tokens"),
+            draft_ms=told(share.draft_ms, "dur(b,g,a)"),
         )
 
     def draft_total(self, key: str, metric: str) -> Maybe:
@@ -217,6 +248,8 @@ class _Reader:
         return trusted([streamed, self.timing(key), self.growth(metric), logged], "the engine reported no draft counts")
 
     def decode_steps(self, accepted: Maybe) -> Maybe:
+        if self.n_retreats:  # each took a further pass of the target, which the stream doesn't show
+            return accepted
         if self.steps is not None and self.is_exact:
             return self.stream(len(self.steps), "events: moves of predicted_ms")
         emitted = self.emitted()
@@ -248,6 +281,8 @@ class _Reader:
         return trusted([streamed, self.growth(DRAFTS), self.logged("verify_steps")], "the engine doesn't count its drafts")
 
     def positions(self, drafted: Maybe) -> tuple[list[int] | Withheld, Source | None]:
+        if self.n_retreats:
+            return self.undercounted(), None
         if self.steps is not None and self.is_exact and self.last_draft is not None:
             by_position = accepted_by_position([c.accepted for c in self.steps], [c.drafted for c in self.steps])
             return by_position, Source(file=RECORDS, line=self.line, field="events: accepted of each cycle")
@@ -275,7 +310,7 @@ class _Reader:
         found += contradictions(counters)
         found += self.differing_positions(counters)
         if self.steps is not None and self.is_exact:
-            found += impossible(self.steps)
+            found += impossible([c._replace(accepted=c.accepted + is_retreat(c)) for c in self.steps])
         return found
 
     def differing_positions(self, counters: Counters) -> list[str]:

@@ -167,18 +167,17 @@ class _Tally(NamedTuple):
 
 def _with_statistics(request: LogRequest, number: int, match: re.Match[str], before: dict[str, _Tally]) -> LogRequest:
     """Adds one drafter's growth since its line before. A figure that shrank was reset: its growth is not known."""
-    counts = [None if (text := match[name]) is None else int(text) for name in ("drafts", "drafted", "accepted")]
-    now = _Tally(*counts, sum(map(float, match["ms"].split(","))) if match["ms"] else None)
+    drafted, accepted = (None if (text := match[name]) is None else int(text) for name in ("drafted", "accepted"))
+    now = _Tally(int(match["drafts"]), drafted, accepted, sum(map(float, match["ms"].split(","))) if match["ms"] else None)
     earlier = before.get(match["type"], _Tally())
     before[match["type"]] = now
-    drafts, drafted, accepted = (_growth(a, b) for a, b in zip(earlier[:3], now[:3], strict=True))
-    grown_ms = _growth(earlier.ms, now.ms)
+    drafts, grown_ms = _growth(earlier.drafts, now.drafts), _growth(earlier.ms, now.ms)
     share = DrafterShare(
         type=match["type"],
         line=number,
         drafts=drafts,
-        drafted=drafted,
-        accepted=accepted,
+        drafted=_growth(earlier.drafted, now.drafted),
+        accepted=_growth(earlier.accepted, now.accepted),
         draft_ms=None if grown_ms is None else round(grown_ms, 3),
     )
     first = request.statistics_line is None
