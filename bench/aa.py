@@ -34,7 +34,7 @@ from speccore.spec import ExperimentSpec
 from speccore.verdict import keep_threshold, slower_threshold
 from speccore.workloads import builtin
 
-from demo.prepare import MODELS, engine_path, heavy_target
+from demo.prepare import MODELS, engine_path, inflated
 
 N_EXPERIMENTS = 20
 BLOCKS = 5
@@ -186,7 +186,7 @@ def host_of(home: Path, *, heavy: bool) -> Host:
     config = Config(
         state_dir=home / "agent",
         runtimes=[RuntimeEntry(path=engine_path())],
-        models=[ModelEntry(alias="target", path=heavy_target(home) if heavy else MODELS / "target.gguf")],
+        models=[ModelEntry(alias="target", path=inflated("target", home) if heavy else MODELS / "target.gguf")],
     )
     return take_inventory(config, FileCache(config.state_dir / "files.json"))
 

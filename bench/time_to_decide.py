@@ -35,7 +35,7 @@ from speccore.stats import Rows, speedups
 from speccore.workloads import builtin
 
 from bench.coverage import MARGIN, VERDICT, Scenario, decisions, simulate, words
-from demo.prepare import MODELS, engine_path, heavy_target
+from demo.prepare import MODELS, engine_path, inflated
 
 N_SIMULATED = 20_000
 BLOCKS = 10
@@ -194,7 +194,7 @@ def host_of(home: Path) -> Host:
     config = Config(
         state_dir=home / "agent",
         runtimes=[RuntimeEntry(path=engine_path())],
-        models=[ModelEntry(alias="target", path=heavy_target(home)), ModelEntry(alias="draft", path=MODELS / "draft.gguf")],
+        models=[ModelEntry(alias="target", path=inflated("target", home)), ModelEntry(alias="draft", path=MODELS / "draft.gguf")],
     )
     return take_inventory(config, FileCache(config.state_dir / "files.json"))
 

@@ -40,17 +40,17 @@ def engine_path() -> Path:
     raise NoEngine(f"package {ENGINE_WHEEL} is not installed (it exists for x86-64 Linux); set LLAMA_SERVER=/path/to/llama-server")
 
 
-def heavy_target(home: Path) -> Path:
-    """The inflated target under ``home``; made when it is missing or was made from another file or by another recipe."""
-    source, heavy = MODELS / "target.gguf", home / "models" / "demo-target.gguf"
-    if not is_inflated_from(heavy, source):
-        heavy.parent.mkdir(parents=True, exist_ok=True)
-        inflate(source, heavy)
-    return heavy
+def inflated(name: str, home: Path) -> Path:
+    """The inflated form of a model under ``home``; made when it is missing or was made from another file or by another recipe."""
+    source, target = MODELS / f"{name}.gguf", home / "models" / f"demo-{name}.gguf"
+    if not is_inflated_from(target, source):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        inflate(source, target)
+    return target
 
 
 def write_agent_config(home: Path, server: str) -> Path:
-    """The local agent's configuration: this engine, the two models, the server's address (empty: none)."""
+    """The local agent's configuration: this engine, the three models, the server's address (empty: none)."""
     engine = engine_path()
     config = {
         "state_dir": str(home / "agent"),
@@ -58,8 +58,9 @@ def write_agent_config(home: Path, server: str) -> Path:
         "labels": {"demo": "yes"},
         "runtimes": [{"engine": "llama-server", "path": str(engine)}],
         "models": [
-            {"alias": "demo-target", "path": str(heavy_target(home))},
+            {"alias": "demo-target", "path": str(inflated("target", home))},
             {"alias": "demo-draft", "path": str(MODELS / "draft.gguf")},
+            {"alias": "demo-mtp", "path": str(inflated("mtp", home))},
         ],
     }
     path = home / "agent.yaml"
