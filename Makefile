@@ -8,7 +8,7 @@ TESTS ?= tests
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo test check format bench bench-probe bench-coverage bench-aa bench-synthetic bench-sequential chaos up environment python
+.PHONY: demo test test-docker check format bench bench-probe bench-coverage bench-aa bench-synthetic bench-sequential chaos up environment python
 
 # Without an interpreter nothing else can say what is missing.
 python:
@@ -27,6 +27,10 @@ environment: python
 # Two at a time, each with servers of its own; given ones are shared, so that one must do.
 test: environment
 	$(IN_VENV) -m pytest $(if $(DATABASE_URL)$(BROKER_URL),,-n $(or $(PROCESSES),2) --dist loadfile) $(TESTS)
+
+# Engines in containers, with a dockerd of their own; needs root and Debian's docker.io. ARGS= : what pytest gets.
+test-docker: environment
+	$(IN_VENV) -m tests.docker $(ARGS)
 
 check: environment
 	$(IN_VENV) -m ruff format --check .

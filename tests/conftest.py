@@ -24,6 +24,11 @@ os.environ["SPECWEB_STATIC_FROM_SOURCE"] = "1"
 django.setup()
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """What needs a dockerd of its own is run by `make test-docker` and not by the way."""
+    return True if collection_path == Path(__file__).parent / "docker" and "SPECWEB_TEST_DOCKER" not in os.environ else None
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[None]:
     """PostgreSQL and a broker run, and both the settings and the environment of child processes name them."""

@@ -63,7 +63,7 @@ def _asked(args: argparse.Namespace, answers: Answers, n: int) -> Gaps:
     config = load_config(args.config or find_config())
     host = take_inventory(config, FileCache(config.state_dir / "files.json", HashProgress()))
     if host.engine_records:
-        sweep_records(host.engine_records)
+        sweep_records(host.engine_records, host.container_engines())
     job = runner.prepare(answers.offer, answers.workloads, host)
     stop, line = threading.Event(), LiveLine()
     line.show(f"asking the target about {n} place{'' if n == 1 else 's'} where answers part")

@@ -29,7 +29,7 @@ def prepared_arms(args: argparse.Namespace, spec: ExperimentSpec, arms: Collecti
     config = load_config(args.config or find_config())
     host = take_inventory(config, FileCache(config.state_dir / "files.json", HashProgress()))
     if host.engine_records:
-        sweep_records(host.engine_records)
+        sweep_records(host.engine_records, host.container_engines())
     only = spec.model_copy(update={"arms": [a for a in spec.arms if a.is_baseline or a.name in arms], "fit": False})
     offer = local.make_offer(only, host, builtin())
     return runner.prepare(offer, {name: builtin()[name] for name in offer.plan.workloads}, host)

@@ -102,7 +102,7 @@ def _run(args: argparse.Namespace) -> int:
     if not args.resume:
         out.mkdir(parents=True, exist_ok=True)
     if host.engine_records:
-        sweep_records(host.engine_records)
+        sweep_records(host.engine_records, host.container_engines())
     stop = threading.Event()
     progress = RunProgress(quiet=args.quiet)
     told = (stop, progress.running, progress.attempt, progress.planned)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import socket
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from speccore import engines
 from speccore.errors import ServerError
-from speccore.inventory import ModelInfo, RuntimeInfo
+from speccore.inventory import ModelInfo
 
 from . import fitness, processes
 from .client import Client, Unreachable
 from .config import Config
+from .container_findings import container_engine, sockets
+from .engine_findings import engine_findings
 from .findings import GIB, Finding
-from .inventory import Host, NoEngine
+from .inventory import Host
+from .nvidia import NvidiaCard
 
 #: A clock that is further off than this spoils moments on pages. A server tells whole seconds.
 _MOST_SKEW_S = 2.0
-_DOCKER = Path("/var/run/docker.sock")
 
 
 def findings(config: Config, config_path: Path | None, host: Host, server: list[Finding]) -> list[Finding]:
@@ -30,6 +27,7 @@ def findings(config: Config, config_path: Path | None, host: Host, server: list[
     inventory = host.inventory
     libc = inventory.os.get("libc") or "unknown C library"
     system = f"{inventory.os['system']} {inventory.os['release']}, {inventory.os['machine']}, {libc}"
+    has_nvidia = any(isinstance(card, NvidiaCard) for card in host.gpus.cards)
     threads = f"an engine gets {inventory.default_threads()} of {inventory.n_cores} cores unless the experiment says otherwise"
     return [
         Finding("ok", "machine", f"{inventory.hostname}, {system}"),
@@ -38,40 +36,14 @@ def findings(config: Config, config_path: Path | None, host: Host, server: list[
         Finding("ok", "threads", threads),
         *fitness.gpu_findings(host.gpus),
         *fitness.machine_findings(inventory, config.state_dir),
-        *_engines([r.info for r in host.runtimes], has_gpu=bool(host.gpus.cards)),
+        *engine_findings([r.info for r in host.runtimes], inventory.broken_runtimes, has_gpu=bool(host.gpus.cards)),
         *_models(inventory.models),
         *(Finding("warn", "problem", p, "Mend it, or take the entry out of the configuration.") for p in inventory.problems),
         *_sensors(inventory.sensors),
         _containment(processes.cgroup_parent()),
-        container_engine(_DOCKER),
+        *(f for socket in sockets([r.docker for r in config.runtimes if r.image]) for f in container_engine(socket, has_nvidia=has_nvidia)),
         *server,
     ]
-
-
-def _engines(runtimes: list[RuntimeInfo], *, has_gpu: bool) -> list[Finding]:
-    found: list[Finding] = []
-    for r in runtimes:
-        able = r.capabilities
-        text = (
-            f"{r.engine} {r.version}, {r.backend}, {len(r.manifest)} files {r.manifest_hash[:12]}, "
-            f"speculation: {', '.join(able.spec_types) or able.dialect}"
-        )
-        flags = sorted({f for f in able.flags.values() if engines.engine(r.engine).is_speculation(f)})
-        details: dict[str, Any] = {
-            "executable": r.executable,
-            "manifest_hash": r.manifest_hash,
-            "speculation_types": able.spec_types,
-            "flags": sorted(set(able.flags.values())),
-            "removed_flags": able.removed_flags,
-        }
-        found.append(Finding("ok", "engine", text, details=details))
-        found.append(Finding("ok", "its speculation", f"{len(flags)} of {len(details['flags'])} flags: {' '.join(flags) or 'none'}"))
-    if not found:
-        return [Finding("fail", "engine", "no usable engine build", NoEngine.remedy)]
-    if has_gpu and all(r.backend == "cpu" for r in runtimes):
-        remedy = "Install a build with CUDA, HIP or Vulkan; specweb-agent asks it with --list-devices."
-        found.append(Finding("warn", "engine", "no build finds the GPU: all would run on the processor", remedy))
-    return found
 
 
 def _models(models: Iterable[ModelInfo]) -> list[Finding]:
@@ -105,23 +77,6 @@ def _containment(cgroup: str) -> Finding:
     if cgroup:
         return Finding("ok", "containment", f"each engine gets a control group of its own, below {cgroup}")
     return Finding("ok", "containment", "no control group may be made: engines are found by process group and by their environment")
-
-
-def container_engine(docker: Path) -> Finding:
-    """Engines run as processes; where there is a container engine, this tells whether it could be used."""
-    if not docker.exists():
-        return Finding("ok", "container engine", "none: engines run as processes")
-    try:
-        connection = http.client.HTTPConnection("localhost", timeout=5)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(5)
-        connection.sock.connect(str(docker))
-        connection.request("GET", "/version")
-        told = json.loads(connection.getresponse().read())
-        return Finding("ok", "container engine", f"Docker {told['Version']}; engines run as processes all the same")
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-        remedy = "Start it, or let this user use it (group docker). Engines run as processes without it."
-        return Finding("warn", "container engine", f"Docker is here and doesn't answer: {error}", remedy)
 
 
 def server_findings(client: Client | None, address: str) -> list[Finding]:

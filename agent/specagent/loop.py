@@ -73,7 +73,7 @@ class Loop:
         self._events.put(QuitAsked())
 
     def run(self) -> tuple[int, str]:
-        if self._host.engine_records and (ended := sweep_records(self._host.engine_records)):
+        if self._host.engine_records and (ended := sweep_records(self._host.engine_records, self._host.container_engines())):
             log.warning("an earlier agent left processes of its engines; ended: %s", ", ".join(map(str, ended)))
         for folder in self._spool.put_unfinished_aside():
             log.warning("an attempt was left unfinished when the agent ended; kept in %s", folder)

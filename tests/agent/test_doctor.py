@@ -23,6 +23,7 @@ import pytest
 from specagent import cli, doctor, filecache, fitness
 from specagent.client import Client
 from specagent.config import Config
+from specagent.container_findings import container_engine, sockets
 from specagent.filecache import FileCache
 from specagent.findings import GIB, Finding, is_fit
 from specagent.gpus import Gpus
@@ -234,13 +235,35 @@ def docker(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_container_engine_is_named(docker: Path, tmp_path: Path) -> None:
-    assert doctor.container_engine(docker).text.startswith("Docker 20.10.24;")
-    assert doctor.container_engine(tmp_path / "none").level == "ok"
+    assert container_engine(docker)[0].text.startswith("Docker 20.10.24 answers: engines can run in its containers")
+    assert container_engine(tmp_path / "none")[0].level == "ok"
     dead = tmp_path / "dead.sock"
     with socket.socket(socket.AF_UNIX) as s:
         s.bind(str(dead))
-    found = doctor.container_engine(dead)
+    (found,) = container_engine(dead)
     assert (found.level, bool(found.remedy)) == ("warn", True)
+
+
+def test_a_container_engine_that_can_not_hand_on_the_gpu_says_what_is_missing(docker: Path) -> None:
+    def texts(**here: Any) -> list[str]:
+        return [f"{f.level}: {f.text}" for f in container_engine(docker, is_root=True, **here)]
+
+    assert len(texts()) == 1
+    assert "warn: containers get no GPU: NVIDIA's toolkit is missing" in texts(has_nvidia=True, find=lambda _: None)
+    assert "ok: NVIDIA's toolkit is here: containers can get GPUs" in texts(has_nvidia=True, find=lambda name: f"/usr/bin/{name}")
+
+
+def test_an_agent_that_is_not_root_is_told_what_its_containers_could_reach(docker: Path) -> None:
+    (_, found) = container_engine(docker, is_root=False)
+    assert (found.level, "listens on every address of this machine" in found.text, bool(found.remedy)) == ("warn", True, True)
+
+
+def test_the_socket_is_the_owners_else_the_environments_else_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/mine.sock")
+    assert sockets(["unix:///a.sock", "unix:///a.sock", ""]) == [Path("/a.sock")]
+    assert sockets([""]) == [Path("/run/mine.sock")]
+    monkeypatch.delenv("DOCKER_HOST")
+    assert sockets([]) == [Path("/var/run/docker.sock")]
 
 
 # --- hashing ---
