@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from . import settled
+
 #: Parts of the comparison key (``AttemptMeasurement.pair_fields``) as people call them.
 _WORDS = {
     "engine": "engine",
@@ -26,6 +28,8 @@ _MOST = 40  # characters of a value
 
 
 def field_words(name: str) -> str:
+    if name.startswith(settled.PAIR_PREFIX):
+        return f"{settled.words(name.removeprefix(settled.PAIR_PREFIX))}, as the engine settled it"
     return f"workload {name.removeprefix('workload:')}" if name.startswith("workload:") else _WORDS.get(name, name.replace("_", " "))
 
 

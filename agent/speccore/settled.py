@@ -77,7 +77,11 @@ def is_requested(name: str, settings: EngineSettings) -> bool:
 
 def pair_fields(log: LogFacts, settings: EngineSettings) -> dict[str, str]:
     """What of the settled must be equal inside a ratio, by field."""
-    return {PAIR_PREFIX + name: shown(value) for name, value in log.settled.items() if is_requested(name, settings)}
+    return {
+        PAIR_PREFIX + name: f"{value:g}" if isinstance(value, float) else value
+        for name, value in log.settled.items()
+        if is_requested(name, settings)
+    }
 
 
 def came_with(baseline: Sequence[AttemptMeasurement], arm: Sequence[AttemptMeasurement], settings: EngineSettings) -> list[CameWith]:
