@@ -15,7 +15,7 @@ from .inventory import HostInventory, ModelInfo, RuntimeInfo
 from .quality import LEAST_TO_HOLD
 from .reading import longest_turn
 from .settling import window_size
-from .spec import BASELINE_MODE, Arm, ExperimentSpec, SpecProblem
+from .spec import BASELINE_MODE, MODES_BESIDE, Arm, ExperimentSpec, SpecProblem
 from .stats import MIN_BLOCKS
 from .throughput import is_same_work
 from .workload import Workload
@@ -144,8 +144,9 @@ def _of_arms(spec: ExperimentSpec) -> Iterator[SpecProblem]:
 
 
 def _of_ngram(i: int, arm: Arm, longest: int) -> Iterator[SpecProblem]:
-    if arm.mode in _NGRAM_DEFAULTS and arm.ngram_size is None and longest <= _SHORT_ANSWER:
-        looked_up, drafted = _NGRAM_DEFAULTS[arm.mode]
+    drafter = next((d for d in arm.drafters if d in _NGRAM_DEFAULTS), None)
+    if drafter is not None and arm.ngram_size is None and longest <= _SHORT_ANSWER:
+        looked_up, drafted = _NGRAM_DEFAULTS[drafter]
         words = f"unset, the engine looks for {looked_up} equal tokens and drafts {drafted}: answers of {longest} tokens seldom repeat that much; try 4"
         yield caution(f"arms.{i}.ngram_size", words)
 
@@ -190,9 +191,27 @@ def _of_place(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
         if arm.mode == "mtp" and not arm.draft_model and place.target.n_layers is not None and not place.target.has_mtp:
             words = f"{place.target.alias} on {place.name} has no head for mtp: take a model file that has one, or another mode"
             yield caution(f"arms.{i}.mode", words)
+        if words := _too_long_to_take_back(spec, arm, place):
+            yield caution(f"arms.{i}.mode", words)
         draft = place.drafts.get(arm.name)
         if draft and (words := preflight.warning(place.target, draft, arm.mode, place.runtime)):
             yield caution(f"arms.{i}.draft_model", f"{words} (on {place.name})")
+
+
+def _too_long_to_take_back(spec: ExperimentSpec, arm: Arm, place: Place) -> str:
+    """llama-server keeps as many states of such a model as its own head drafts; behind a longer draft it begins anew from a kept one."""
+    shape = place.target.memory
+    if spec.runtime.engine != "llama-server" or shape is None or not any(b.state for b in shape.blocks):
+        return ""
+    beside = [d for d in arm.drafters if d in MODES_BESIDE]
+    limit = arm.also_limit if arm.also else arm.draft_limit
+    if not beside or (arm.mode == "mtp" and limit is not None and arm.draft_limit is not None and limit <= arm.draft_limit):
+        return ""
+    held = "keep also_limit within draft_limit" if arm.mode == "mtp" else "put it beside mtp, with also_limit within draft_limit"
+    return (
+        f"layers of {place.target.alias} carry a state, and where a draft of {beside[0]} is accepted in part, the engine goes back to a kept "
+        f"state, reads again and counts one accepted token too few: acceptance is then withheld, times are right; to have it, {held}"
+    )
 
 
 def _of_reading(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:

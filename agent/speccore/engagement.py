@@ -19,16 +19,23 @@ def reported_types(types: Collection[str] | None, log: LogFacts) -> set[str] | N
 
 
 def engagement(
-    spec_types: Mapping[str, str], mode: str, probes: Sequence[ProbeMeasurement], types: Collection[str] | None, log: LogFacts
+    spec_types: Mapping[str, str],
+    mode: str,
+    probes: Sequence[ProbeMeasurement],
+    types: Collection[str] | None,
+    log: LogFacts,
+    *,
+    also: Sequence[str] = (),
 ) -> tuple[bool | None, str]:
-    """``spec_types``: the engine's name for each mode. ``types``: those that the server reports, None where it doesn't say."""
+    """``spec_types``: the engine's name for each mode. ``types``: those that the server reports, None where it doesn't say.
+    ``also``: drafters that should stand beside the mode's own."""
     if mode in ("", BASELINE_MODE):
         return None, ""
     reason = f"; its log says: {log.error}" if log.error else ""
-    wanted = spec_types.get(mode, mode)
-    if types is not None and wanted not in types:
+    wanted = [spec_types.get(drafter, drafter) for drafter in (mode, *also)]
+    if types is not None and not set(wanted) <= set(types):
         found = ", ".join(sorted(types)) or "none"
-        return False, f"the server reports speculation {found}, asked for was {wanted}{reason}"
+        return False, f"the server reports speculation {found}, asked for was {', '.join(wanted)}{reason}"
     drafted = [d for p in probes if not p.warmup and (d := value_of(p.counters.drafted)) is not None]
     if sum(drafted) > 0:
         return True, f"{sum(drafted):g} tokens drafted in {len(drafted)} probes"

@@ -63,12 +63,13 @@ def measure_attempt(files: Mapping[str, bytes], spec: ExperimentSpec, workloads:
     log_text = evidence.text(LOG)
     arm = summary.arm if summary else ""
     mode = next((a.mode for a in spec.arms if a.name == arm), "")
+    also = next((a.also for a in spec.arms if a.name == arm), [])
     if not mode:
         evidence.problems.append(f"arm {arm!r} is not in the experiment")
     records = evidence.lines(RECORDS, StreamRecord)
     probes, types, disagreements = _probes(evidence, records, module, spec, workloads, log_text, mode)
     log = module.parse_log(log_text)
-    engaged, why = engagement.engagement(module.SPEC_TYPES, mode, probes, engagement.reported_types(types, log), log)
+    engaged, why = engagement.engagement(module.SPEC_TYPES, mode, probes, engagement.reported_types(types, log), log, also=also)
     sampled = evidence.lines(SAMPLES, Sample)
     samples = [(line, s) for line, s in sampled if s.phase == host_series.PROBING]
     cpu = [s.cpu_percent for _, s in samples if s.cpu_percent is not None]

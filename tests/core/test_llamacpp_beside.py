@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from speccore.cautions import Place, cautions
 from speccore.cycles import cycles, is_retreat
 from speccore.derive import Pooled, cycle_numbers, drafters_numbers, positions_numbers, speculation_numbers
 from speccore.engines import MetricsPair
 from speccore.engines.llamacpp_counts import ACCEPTED, BY_POSITION
+from speccore.inventory import BlockShape, MemoryShape
 from speccore.measure import measure_attempt
 from speccore.measurement import Withheld, value_of
 
+from tests import worlds
 from tests.core import made
 from tests.core.recordings import LLAMA, evidence, read, record, spec_of
 
@@ -128,3 +131,49 @@ def test_other_contradictions_stay_failures() -> None:
     events = [e.model_copy(update={"draft_n_accepted": e.draft_n_accepted - 1}) if e.draft_n_accepted else e for e in r.events]
     broken = LLAMA.probe_counts(r.model_copy(update={"events": events}), 1, off=False, metrics=None, log=None)
     assert any("of the stream sent" in d for d in broken.disagreements)
+
+
+STATEFUL = MemoryShape(
+    blocks=[BlockShape(weights=10, state=100), BlockShape(weights=10, k=4, v=4)], embedding_bytes=1, other_bytes=1, width=4
+)
+ATTENDING = STATEFUL.model_copy(update={"blocks": [BlockShape(weights=10, k=4, v=4)]})
+
+
+@pytest.mark.parametrize(
+    ("arm", "shape", "said"),
+    [
+        ({"mode": "ngram-simple", "draft_limit": 4}, STATEFUL, "put it beside mtp, with also_limit within draft_limit"),
+        ({"mode": "mtp", "draft_limit": 2, "also": ["ngram-mod"]}, STATEFUL, "keep also_limit within draft_limit"),
+        (
+            {"mode": "mtp", "draft_limit": 2, "also": ["ngram-mod"], "also_limit": 3},
+            STATEFUL,
+            "where a draft of ngram-mod is accepted in part",
+        ),
+        ({"mode": "mtp", "draft_limit": 2, "also": ["ngram-mod"], "also_limit": 2}, STATEFUL, ""),
+        ({"mode": "mtp", "draft_limit": 5}, STATEFUL, ""),
+        ({"mode": "ngram-simple", "draft_limit": 4}, ATTENDING, ""),
+    ],
+)
+def test_a_model_that_cannot_take_a_long_draft_back_is_told_before_it_runs(arm: dict[str, Any], shape: MemoryShape, said: str) -> None:
+    spec = spec_of(**arm)
+    target = worlds.inventory().models[0].model_copy(update={"memory": shape, "has_mtp": True, "n_layers": 3})
+    place = Place("box", worlds.inventory(), target, {})
+    found = " ".join(c.message for c in cautions(spec, WORKLOADS, [place]) if c.field == "arms.1.mode")
+    assert (said in found) if said else found == ""
+
+
+# --- whether all of them were on ---
+
+
+@pytest.mark.parametrize(
+    ("also", "engaged"),
+    [(["ngram-mod"], True), (["ngram-mod", "ngram-simple"], False)],
+)
+def test_speculation_is_on_if_every_drafter_is_reported(also: list[str], engaged: bool) -> None:
+    spec = spec_of(mode="draft", draft_model="draft", draft_limit=4, also=also)
+    measured = measure_attempt(evidence(DRAFT_AND_MOD, [0, 1, 2], "draft"), spec, WORKLOADS)
+    assert measured.engaged is engaged
+    if not engaged:
+        assert measured.engaged_why == (
+            "the server reports speculation draft-simple, ngram-mod, asked for was draft-simple, ngram-mod, ngram-simple"
+        )
