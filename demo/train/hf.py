@@ -91,7 +91,8 @@ def as_mimo(config: dict[str, Any], weights: Mapping[str, np.ndarray]) -> tuple[
     for name, rows in weights.items():
         if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
             shaped[name.removesuffix("weight") + "bias"] = np.zeros(rows.shape[0], np.float32)
-    return {**config, "architectures": ["MiMoForCausalLM"], "model_type": "qwen2", "num_nextn_predict_layers": 1}, shaped
+    # The type stays: by "qwen2" another way to cut text would come with it, and other tokens.
+    return {**config, "architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}, shaped
 
 
 def write_folder(folder: Path, config: Mapping[str, Any], weights: Mapping[str, np.ndarray]) -> None:
