@@ -16,7 +16,6 @@ from speccore.errors import SpecError
 from speccore.protocol import JobOffer
 from speccore.records import SecondLook, StreamRecord, TextRecord
 from speccore.selfrun import JOB, WORKLOADS
-from speccore.spec import BASELINE_MODE
 from speccore.workload import Workload
 
 from . import local
@@ -46,14 +45,14 @@ class Answers:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def pairs(self, point: str) -> dict[str, list[tuple[Output, Output]]]:
-        """By arm; the baseline's own name has its pairs with itself, over blocks and with other arms of mode off."""
+        """By arm; the baseline's own name has its pairs with itself, over blocks and with second arms like it."""
         arms, spec = self.by_point[point], self.offer.spec
         baseline = arms.get(spec.baseline.name, [])
         found = {spec.baseline.name: own_pairs(baseline) + self.looks.get(point, [])}
         for arm in spec.arms:
-            if arm.mode == BASELINE_MODE and arm.name != spec.baseline.name:
+            if arm.is_repeat:
                 found[spec.baseline.name] += arm_pairs(baseline, arms.get(arm.name, []))
-            elif arm.mode != BASELINE_MODE:
+            elif not arm.is_baseline:
                 found[arm.name] = arm_pairs(baseline, arms.get(arm.name, []))
         return found
 

@@ -70,7 +70,7 @@ def floors(place: Path, offer: JobOffer, inventory: HostInventory, n_blocks: int
 
 def _contrasts(s: Sibling) -> Iterator[Contrast]:
     spec = s.offer.spec
-    controls = {a.name for a in spec.arms if a.control}
+    controls = {a.name for a in spec.arms if a.is_repeat}
     for kind in dict.fromkeys(map(point_class, spec.points)):
         own = [c for c in s.analysis.comparisons if c.arm in controls and point_class(spec.point(c.point)) == kind]
         if not own or any(c.verdict.word == "invalid" for c in own):

@@ -220,7 +220,7 @@ def cautions(spec: ExperimentSpec) -> Iterator[str]:
         yield "an arm that ends early draws fewer continuations for the sampling test, which then finds less"
     if spec.requirements.quality == "held":
         yield "time alone decides when an arm ends: with fewer blocks it has fewer prompts to show that its quality is held"
-    if any(a.control for a in spec.arms) and any(a.mode != BASELINE_MODE for a in spec.arms):
+    if any(a.is_repeat for a in spec.arms) and any(a.mode != BASELINE_MODE for a in spec.arms):
         yield "the control ends with the last arm that is decided, and a contrast of fewer blocks adds nothing to the floor of more"
 
 

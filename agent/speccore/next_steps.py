@@ -42,6 +42,7 @@ _AFTER_REASON = {
     "too few blocks": "run it again with 5 blocks, the usual number; if trials failed, mend that first",
     "noise-limited": "run it again with more blocks, or on a host with less beside it: other programs and power saving make noise",
     "floor-limited": "measure on a quieter host, or ask for a larger margin",
+    "explains only": "set it beside the arm whose settings it has: the rest of that arm's difference is its drafts'",
     "prompts disagree": "look at the times of each prompt, and ask each kind of work as a point of its own",
     "overloaded": "ask at a lower rate, which this host can keep up with, and run it again",
     "quality not shown": "ask so many more different prompts with a check as the sentence names (a longer workload, more blocks or probes)",

@@ -22,7 +22,7 @@ from .measurement import Withheld
 from .protocol import TrialPlan
 from .quality_results import GREEDY_ANSWERS, TASK_CHECKS, AgreementResult, QualityMeasure
 from .records import CONTINUATIONS, RECORDS, SECOND_LOOK, TEXTS, Continuation, SecondLook, StreamRecord, TextRecord
-from .spec import BASELINE_MODE, ExperimentSpec, Point
+from .spec import ExperimentSpec, Point
 from .verdict import QUALITY_TOLERANCE
 
 #: The files of an attempt that are read here.
@@ -173,11 +173,11 @@ class Greedy:
         return Withheld(withheld=f"no prompt has two answers to compare{why}", reason_code="no_answers")
 
     def _own_pairs(self) -> Pairs:
-        """The baseline beside itself: over blocks, beside a control arm, and asked again within the start."""
+        """The baseline beside itself: over blocks, beside a second arm like it, and asked again within the start."""
         own = self._of(self._spec.baseline.name)
         pairs = own_pairs(own)
         for arm in self._spec.arms:
-            if arm.mode == BASELINE_MODE and not arm.is_baseline:
+            if arm.is_repeat:
                 pairs += arm_pairs(own, self._of(arm.name))
         again = [look.output for t in self._trials for look in t.looks if look.point == self._point.key]
         return pairs + arm_pairs(own, again)

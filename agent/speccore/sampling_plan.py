@@ -67,7 +67,7 @@ def prompt(spec: ExperimentSpec, workload: Workload) -> Item:
 
 
 def _control(spec: ExperimentSpec) -> str:
-    return next((a.name for a in spec.arms if a.control), "")
+    return next((a.name for a in spec.arms if a.is_repeat), "")
 
 
 # --- what the draws say ---

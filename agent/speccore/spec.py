@@ -146,7 +146,7 @@ class Arm(Person):
     #: What the typed fields don't hold: flags of llama-server that belong to speculation, keys of vLLM's speculative config; of a
     #: control, engine flags that another arm's speculation implies.
     extra: dict[str, FlagValue] = Field(default_factory=dict)
-    #: A second arm of mode off that measures the host's noise floor; never the baseline.
+    #: A second arm of mode off that measures the host's noise floor or, with ``extra``, what speculation implies; never the baseline.
     control: bool = False
 
     _words = field_validator("name", "mode", mode="before")(yaml_word)
@@ -179,6 +179,16 @@ class Arm(Person):
     def drafters(self) -> tuple[str, ...]:
         """Its mode, and what stands beside it."""
         return self.mode, *self.also
+
+    @property
+    def explains(self) -> bool:
+        """Whether it is off with what another arm's speculation implies: it explains a difference, and is no second baseline."""
+        return self.control and bool(self.extra)
+
+    @property
+    def is_repeat(self) -> bool:
+        """Whether it is the baseline once more, which tells what the host varies by."""
+        return self.control and not self.extra
 
     @property
     def is_stateful(self) -> bool:

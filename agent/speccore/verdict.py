@@ -47,6 +47,7 @@ class VerdictInput:
     noise_floor: float | None = None
     block_values: Sequence[float] = ()
     control: bool = False  # mode off against the baseline: measures the host, is never kept
+    explains: bool = False  # a control with what another arm's speculation implies: no second baseline
     together: bool = False  # several requests at once: the speed-up is one of tokens per second, not of prompts
     oom_blocks: int = 0  # blocks in which the arm ran out of memory and the baseline did not
     target_layers_moved: int = 0  # off the device, because of the helper
@@ -71,7 +72,7 @@ class VerdictInput:
 
 def judge(v: VerdictInput) -> Verdict:
     """Applies the rules in order; the first that speaks decides."""
-    for rule in (_does_not_fit, _invalid, _not_engaged, _too_few_blocks, _requirement_lost, _shorten):
+    for rule in (_does_not_fit, _invalid, _not_engaged, _too_few_blocks, _explains, _requirement_lost, _shorten):
         verdict = rule(v)
         if verdict is not None:
             break
@@ -134,6 +135,14 @@ def _too_few_blocks(v: VerdictInput) -> Verdict | None:
     sentence = too_few_blocks(v.speedup.n_blocks) if isinstance(v.speedup, Interval) else v.speedup.withheld
     behind = isinstance(v.speedup, Withheld) and v.speedup.reason_code == OVERLOADED
     return Verdict(word="inconclusive", reason=OVERLOADED if behind else "too few blocks", sentence=sentence)
+
+
+def _explains(v: VerdictInput) -> Verdict | None:
+    if not v.explains:
+        return None
+    assert isinstance(v.speedup, Interval)
+    sentence = f"{ratio(v.speedup)} the baseline's speed by what speculation brings with it, without a draft"
+    return Verdict(word="inconclusive", reason="explains only", sentence=sentence)
 
 
 def _requirement_lost(v: VerdictInput) -> Verdict | None:

@@ -81,6 +81,14 @@ def test_not_its_own_nor_what_is_old_broken_off_or_unreadable(tmp_path: Path) ->
     assert floors(tmp_path, tmp_path / "mine")["c1/ctx0"].why == "needs 10 A/A contrasts, has 1 (left out: 1 older than 30 days)"
 
 
+def test_off_with_what_speculation_implies_is_no_contrast(tmp_path: Path) -> None:
+    implied = made.spec_of(
+        {"name": "again", "mode": "off", "control": True, "extra": {"--no-async-scheduling": True}}, target={"model": "target"}, blocks=3
+    )
+    run(tmp_path / "r", implied, {"off": 1.0, "again": 1.0})
+    assert floors(tmp_path, tmp_path / "mine")["c1/ctx0"].why == "needs 10 A/A contrasts, has 0"
+
+
 def test_another_machines_runs_say_nothing(tmp_path: Path) -> None:
     contrasts(tmp_path, 1)
     runs.edit(tmp_path / "r0" / "inventory.json", lambda data: data.update(hostname="elsewhere"))

@@ -245,6 +245,12 @@ def test_a_control_is_never_kept_and_never_not_engaged() -> None:
     assert said(known(0.995, 1.005, **control)) == ("disable", "not worth it")
 
 
+def test_off_with_what_speculation_implies_is_no_answer_however_fast_and_no_second_baseline() -> None:
+    control: dict[str, Any] = {"mode": "off", "control": True, "explains": True}
+    for low, high in ((1.1, 1.2), (0.8, 0.9), (0.995, 1.005)):
+        assert said(known(low, high, **control)) == ("inconclusive", "explains only")
+
+
 def test_noise_limited_says_how_many_more_blocks() -> None:
     values = (0.03, -0.02, 0.06, 0.08, 0.01)
     speedup = stats.ratio_interval(values)

@@ -38,6 +38,7 @@ def draft(limit: int = 4, **more: Any) -> dict[str, Any]:
 
 NGRAM = {"name": "ngram", "mode": "ngram-simple"}
 CONTROL = {"name": "off-again", "mode": "off", "control": True}
+IMPLIED = {"name": "off-implied", "mode": "off", "control": True, "extra": {"--no-async-scheduling": True}}
 
 Change = Callable[[TrialPlan, ProbePlan], dict[str, Any]]
 Edit = Callable[[AttemptMeasurement], dict[str, Any]]
@@ -391,6 +392,22 @@ ROADS = [
         arms=(CONTROL,),
         arm="off-again",
         speeds={"off": 1.0, "off-again": 1.1},
+    ),
+    Road(
+        "off with what speculation implies, and slower by it",
+        "inconclusive",
+        "explains only",
+        arms=(draft(), IMPLIED),
+        arm="off-implied",
+        speeds={"off": 1.0, "draft-4": 1.5, "off-implied": 0.8},
+    ),
+    Road(
+        "off with what speculation implies, and as fast",
+        "inconclusive",
+        "explains only",
+        arms=(draft(), IMPLIED),
+        arm="off-implied",
+        speeds={"off": 1.0, "draft-4": 1.5, "off-implied": 1.0},
     ),
     Road("short prompts gain, long ones lose", "inconclusive", "prompts disagree", speeds={"off": 1.0, "draft-4": 3.0}, noise=by_length),
     Road(

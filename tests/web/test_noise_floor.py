@@ -86,6 +86,14 @@ def test_a_job_is_no_judge_of_itself(who: sample.People, host: Host) -> None:
     assert again(jobs[0])[1].state == "passed"
 
 
+def test_off_with_what_speculation_implies_is_no_contrast(who: sample.People, host: Host) -> None:
+    job, other = contrasts(who, host, 2)
+    arm = job.experiment.arms.get(name="again")
+    arm.settings["extra"] = {"--no-async-scheduling": True}
+    arm.save()
+    assert [c.job for c in gathered(host.pk, datetime.now(UTC)).contrasts] == [str(other.pk)]
+
+
 def test_contrasts_that_come_later_count_when_a_job_is_compared_again(who: sample.People, host: Host) -> None:
     job = job_of(who, host, ASKED, {"off": 1.0, "draft-4": 1.06}, made.wobble)
     contrasts(who, host, 10)

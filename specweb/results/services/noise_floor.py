@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from django.db.models import OuterRef, Subquery
+from django.db.models import OuterRef, Q, Subquery
 from django.db.models.functions import Least
 from speccore.jobstate import JobState
 from speccore.measurement import Withheld
@@ -50,6 +50,8 @@ def gathered(host_id: UUID, moment: datetime) -> Gathered:
     rows = (
         Comparison.objects.current()
         .filter(job__host=host_id, job__state=JobState.PROCESSED.value, arm__settings__control=True)
+        # One with flags of its own is no second baseline.
+        .filter(Q(arm__settings__extra__isnull=True) | Q(arm__settings__extra={}))
         .annotate(at=Least(Subquery(last), "job__completed_at"))
         .filter(at__gte=moment - VALID_FOR, at__lte=moment + VALID_FOR)
         .order_by("at", "job_id")
