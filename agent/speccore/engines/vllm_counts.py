@@ -118,7 +118,7 @@ def probe_counts(record: StreamRecord, line: int, *, off: bool, metrics: Metrics
     reader = _Reader(record, line, metrics)
     client = reader.client_tokens()
     reported = reader.speculation_reported()
-    counters = reader.off_counters() if off else reader.counters(reported)
+    counters = reader.off_counters(reported) if off else reader.counters(reported)
     stop = str(record.final.get("stop_type", ""))
     return ProbeCounts(
         prompt_tokens=reader.prompt_tokens(),
@@ -234,11 +234,13 @@ class _Reader:
             return None
         return _named(self.metrics, ALIASES["drafts"]) != ""
 
-    def off_counters(self) -> Counters:
+    def off_counters(self, reported: bool | None) -> Counters:
         off = missing("speculation is off", "off")
         emitted = self.emitted()
         steps = emitted  # every step of a server without speculation gives one token
-        if isinstance(emitted, Number) and (counted := self.engine_steps()):
+        if reported:
+            steps = missing("the server reports that speculation is on", "engine_loaded_other")
+        elif isinstance(emitted, Number) and (counted := self.engine_steps()):
             steps = emitted.model_copy(update={"also": [counted]})
         return Counters(
             drafted=off,
