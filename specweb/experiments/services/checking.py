@@ -127,17 +127,31 @@ def _engine_problems(spec: ExperimentSpec, hosts: Sequence[Host]) -> list[SpecPr
         engine = engines.engine(spec.runtime.engine)
     except SpecError as error:
         return [_of_error(error.body(), "runtime.engine")]
-    never = engine.never_possible(spec.engine, spec.arms)
+    if problem := _offered_nowhere(spec.runtime.engine, hosts):
+        return [problem]
+    never = [*engine.never_possible(spec.engine, spec.arms), *engine.never_asked(spec)]
     problems = [_of_error(error, _place_of(error, spec)) for error in never]
     told = {p.field for p in problems}
-    offered = [h.inventory.parsed for h in hosts if h.inventory] if spec.engine.extra else []
+    extras = {"engine.extra": spec.engine.extra, **{f"arms.{i}.extra": a.extra for i, a in enumerate(spec.arms)}}
+    offered = [h.inventory.parsed for h in hosts if h.inventory] if any(extras.values()) else []
     builds = [r.capabilities for inventory in offered for r in inventory.runtimes if r.engine == spec.runtime.engine]
-    for flag, near in engine.unknown_flags(spec.engine, builds).items() if builds else ():
-        if (field := f"engine.extra.{flag}") not in told:
-            words = f"no engine build on this team's hosts has a flag {flag}{near}: correct it, or remove it"
-            problems.append(SpecProblem(field=field, message=words, code=FlagNotAllowed.code))
+    for where, extra in extras.items() if builds else ():
+        flags = {flag: value for flag, value in extra.items() if flag.startswith("--")}  # others are keys of a configuration
+        for flag, near in engine.unknown_flags(spec.engine.model_copy(update={"extra": flags}), builds).items():
+            if (field := f"{where}.{flag}") not in told:
+                words = f"no engine build on this team's hosts has a flag {flag}{near}: correct it, or remove it"
+                problems.append(SpecProblem(field=field, message=words, code=FlagNotAllowed.code))
     told = {p.field for p in problems}
     return problems + [p for p in (_forbidden(spec, engine, hosts) if spec.engine.extra else ()) if p.field not in told]
+
+
+def _offered_nowhere(name: str, hosts: Sequence[Host]) -> SpecProblem | None:
+    """An engine that no host tells of. Where none has told of anything, its models are what is missing."""
+    there = {str(r.get("engine")) for h in hosts if h.inventory for r in h.inventory.content.get("runtimes", [])}
+    if name in there or not there:
+        return None
+    words = f"no host of this team offers {name}; there is {', '.join(sorted(there))}: choose that, or name a build of {name} in a host's configuration"
+    return SpecProblem(field="runtime.engine", message=words, value=shown(name), code=NoHostCanRun.code)
 
 
 def _forbidden(spec: ExperimentSpec, engine: ModuleType, hosts: Sequence[Host]) -> list[SpecProblem]:
@@ -152,9 +166,11 @@ def _forbidden(spec: ExperimentSpec, engine: ModuleType, hosts: Sequence[Host]) 
 
 
 def _place_of(error: ErrorBody, spec: ExperimentSpec) -> str:
-    if flag := error.details.get("flag"):
-        return f"engine.extra.{flag}"
+    if place := error.details.get("place"):
+        return str(place)
     i = next((i for i, a in enumerate(spec.arms) if a.name == error.details.get("arm")), None)
+    if i is None and (flag := error.details.get("flag")):
+        return f"engine.extra.{flag}"
     return "arms" if i is None else f"arms.{i}.{error.details.get('field', 'mode')}"
 
 
