@@ -9,7 +9,7 @@ from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
 import httpx
-from speccore.engines import llamacpp, openai_stream
+from speccore.engines import llamacpp, openai_stream, vllm_stream
 from speccore.errors import EngineError, SpecError
 from speccore.survey import ServerFacts
 
@@ -111,7 +111,8 @@ def look(door: Door, headers: Mapping[str, str], *, api: Api | None, model: str 
         tls=door.parts.scheme == "https",
         headers=dict(headers),
     )
-    dialect = llamacpp if facts.engine == "llama-server" else openai_stream
+    dialects: dict[str, ModuleType] = {"llama-server": llamacpp, "vllm": vllm_stream}
+    dialect = dialects.get(facts.engine, openai_stream)
     return Served(facts, target, "/metrics" if text else "", dialect, notes)
 
 

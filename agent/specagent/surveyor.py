@@ -13,8 +13,8 @@ from typing import Any
 from speccore.engines import MetricsPair, llamacpp, vllm_counts
 from speccore.errors import ProbeFailed, SpecError
 from speccore.measure import measure_probe
-from speccore.measurement import Counters, Maybe, Number, ProbeMeasurement, Source, value_of
-from speccore.records import METRICS, RECORDS, StreamRecord, TextRecord
+from speccore.measurement import Maybe, Number, ProbeMeasurement, Source, value_of
+from speccore.records import METRICS, StreamRecord, TextRecord
 from speccore.spec import Point, Sampling
 from speccore.survey import Cell, Settings, Survey, cell_of
 from speccore.workload import Item, Workload
@@ -212,14 +212,11 @@ class _Surveyor:
         )
 
     def _measured(self, record: StreamRecord, text: TextRecord, line: int, items: Mapping[str, Item]) -> ProbeMeasurement:
-        counts = llamacpp.probe_counts(record, line, off=False, metrics=None, log=None)
-        if counts.speculation_reported is not None:
+        counter = vllm_counts if self._served.facts.engine == "vllm" else llamacpp
+        counts = counter.probe_counts(record, line, off=False, metrics=None, log=None)
+        if counts.reported_types or counts.speculation_reported is False:
             self._types = counts.reported_types
-        probe = measure_probe(record, line, counts, items.get(record.item), text, "")
-        steps = vllm_counts.request_steps(record.final)
-        if steps is None or steps.faults:
-            return probe
-        return probe.model_copy(update={"counters": _with_steps(probe.counters, steps, line)})
+        return measure_probe(record, line, counts, items.get(record.item), text, "")
 
     def _metrics(self) -> str:
         if not self._served.metrics_url:
@@ -307,21 +304,6 @@ class _Surveyor:
         if self._repeats:
             found.append("there were fewer prompts than requests, so that some came twice: drafters that learn find them again; lower --n")
         return found
-
-
-def _with_steps(counters: Counters, steps: vllm_counts.Steps, line: int) -> Counters:
-    """vLLM's own list of an answer's steps that had a draft."""
-
-    def number(value: float, field: str) -> Number:
-        return Number(value=value, source=Source(file=RECORDS, line=line, field=field))
-
-    return counters.model_copy(
-        update={
-            "drafted": number(sum(steps.drafted), "final.metrics: per_step_drafted"),
-            "accepted": number(sum(steps.accepted), "final.metrics: per_step_accepted"),
-            "verify_steps": number(len(steps.drafted), "final.metrics: per_step_drafted"),
-        }
-    )
 
 
 def _from_metrics(value: float, field: str) -> Number:

@@ -17,7 +17,6 @@ from ..measurement import Counters, Maybe, Number, Source, Withheld, value_of
 from ..records import METRICS, RECORDS, StreamRecord
 from .shapes import LogRequest, MetricsPair, ProbeCounts
 from .trust import contradictions, differing, is_number, missing, trimmed, trusted, window_sums
-from .vllm_steps import Steps as Steps
 from .vllm_steps import is_counts, said_of, stream_steps
 from .vllm_steps import request_steps as request_steps
 
