@@ -22,10 +22,10 @@ from specweb.accounts.services import may_maintain, teams_maintained
 from specweb.experiments.models import Host
 from specweb.experiments.services.hosts import CODE_LIFE, create_enrolment_code, drain_host, revoke_host, undrain_host
 from specweb.experiments.text import storable
-from specweb.results import host_queries
+from specweb.results import host_queries, runtime_queries
 from specweb.results.services.noise_floor import floors_of_host
 
-from . import hosts_page
+from . import hosts_page, runtimes_page
 from .host_floors import floor_lines
 from .limits import limits
 from .views import missing
@@ -67,6 +67,8 @@ def host(request: HttpRequest, host_id: UUID) -> HttpResponse:
         "troubles": hosts_page.troubles(found, *failures),
         "jobs": [hosts_page.job_line(j) for j in host_queries.jobs_of(request.user, found, N_JOBS)],
         "offer": hosts_page.offer(found.inventory.parsed) if found.inventory else None,
+        "runtimes": runtimes_page.host_builds(found, state, runtime_queries.builds_seen([found]), runtime_queries.jobs_by_build([found])),
+        "unchecked": runtimes_page.UNCHECKED,
         "model_heads": hosts_page.MODEL_HEADS,
         "floors": floor_lines(floors_of_host(found, now)),
         "may_maintain": may_maintain(request.user, found.team),

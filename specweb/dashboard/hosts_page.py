@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from django.urls import reverse
-from speccore import engines
-from speccore.errors import ErrorBody, SpecError
+from speccore.errors import ErrorBody
 from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
+from speccore.offered import offered
 
 from specweb.experiments.models import Host, Job
 from specweb.experiments.services.silence import Limits
@@ -75,9 +75,9 @@ class HostLine:
 
 
 def line(host: Host, job: Job | None, failure: Attempt | None, now: datetime, limits: Limits) -> HostLine:
-    offered = host.inventory.parsed if host.inventory else None
-    builds = offered.runtimes if offered else []
-    names = [m.alias for m in offered.models] if offered else []
+    told = host.inventory.parsed if host.inventory else None
+    builds = told.runtimes if told else []
+    names = [m.alias for m in told.models] if told else []
     state = state_of(host, now, limits)
     return HostLine(
         id=host.pk,
@@ -93,9 +93,9 @@ def line(host: Host, job: Job | None, failure: Attempt | None, now: datetime, li
         modes=list(dict.fromkeys(m for r in builds for m in modes_of(r))),
         models=names[:N_MODELS_TOLD],
         n_more_models=max(0, len(names) - N_MODELS_TOLD),
-        told=offered is not None,
+        told=told is not None,
         trouble=_worst(host, failure),
-        n_problems=len(offered.problems) if offered else 0,
+        n_problems=len(told.problems) + len(told.broken_runtimes) if told else 0,
         next_step=standing(host, state, limits, at_work=job is not None).next_step if state != "online" else "",
     )
 
@@ -112,23 +112,12 @@ def _worst(host: Host, failure: Attempt | None) -> Trouble | None:
 
 def modes_of(runtime: RuntimeInfo) -> list[str]:
     """Speculation modes that an engine build offers, by what its help says."""
-    offered, types = runtime.capabilities, _types_of(runtime.engine)
-    modes = [mode for mode, name in types.items() if name in offered.spec_types]
-    if offered.dialect == "draft-flag" and "draft" not in modes:
-        modes.insert(0, "draft")  # there a draft model alone switches speculation on
-    return modes
-
-
-def _types_of(name: str) -> dict[str, str]:
-    try:
-        types: dict[str, str] = engines.engine(name).SPEC_TYPES
-    except SpecError:
-        return {}
-    return types
+    return offered(runtime).modes
 
 
 def _build_name(r: RuntimeInfo) -> str:
-    return f"{r.engine} {r.version}" + (f" · {r.backend}" if r.backend else "")
+    kind = "" if r.kind == "process" else f" · {r.kind}"
+    return f"{r.engine} {r.version}".strip() + (f" · {r.backend}" if r.backend else "") + kind
 
 
 @dataclass(frozen=True)
@@ -168,18 +157,6 @@ def standing(host: Host, state: str, limits: Limits, *, at_work: bool) -> Standi
 
 
 @dataclass(frozen=True)
-class BuildRow:
-    name: str
-    version: str
-    backend: str
-    commit: str
-    modes: list[str]
-    other_types: list[str]  # speculation types that SpecWeb has no mode for
-    executable: str
-    hash: str
-
-
-@dataclass(frozen=True)
 class ModelRow:
     alias: str
     facts: list[str]  # architecture, quantisation, parameters, …, empty where unknown
@@ -199,7 +176,6 @@ def offer(inventory: HostInventory) -> dict[str, Any]:
     """What a host says that it is and can run, ready for its page."""
     system = " ".join(v for k in ("system", "release", "machine") if (v := inventory.os.get(k)))
     return {
-        "builds": [_build_row(r) for r in inventory.runtimes],
         "models": [_model_row(m) for m in inventory.models],
         "allowed_flags": inventory.allowed_flags,
         "labels": sorted(inventory.labels.items()),
@@ -215,20 +191,6 @@ def offer(inventory: HostInventory) -> dict[str, Any]:
             ("agent", inventory.agent_version),
         ],
     }
-
-
-def _build_row(r: RuntimeInfo) -> BuildRow:
-    known = set(_types_of(r.engine).values())
-    return BuildRow(
-        r.engine,
-        r.version,
-        r.backend,
-        r.source_commit[:12],
-        modes_of(r),
-        [t for t in r.capabilities.spec_types if t not in known],
-        r.executable,
-        r.manifest_hash,
-    )
 
 
 def _model_row(m: ModelInfo) -> ModelRow:

@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from . import control_views, evidence_views, form_views, host_views, live_views, overview_views, preset_views, views
+from . import control_views, evidence_views, form_views, host_views, live_views, overview_views, preset_views, runtime_views, views
 
 urlpatterns = [
     path("", overview_views.overview, name="overview"),
@@ -20,6 +20,8 @@ urlpatterns = [
     path("hosts/<uuid:host_id>/revoke", host_views.revoke, name="host-revoke"),
     path("hosts/<uuid:host_id>/drain", host_views.drain, name="host-drain"),
     path("hosts/<uuid:host_id>/undrain", host_views.undrain, name="host-undrain"),
+    path("runtimes/", runtime_views.runtimes, name="runtimes"),
+    path("runtimes/<str:manifest_hash>/", runtime_views.runtime, name="runtime"),
     path("jobs/<uuid:job_id>/cancel", control_views.cancel, name="job-cancel"),
     path("jobs/<uuid:job_id>/pause", control_views.pause, name="job-pause"),
     path("jobs/<uuid:job_id>/resume", control_views.resume, name="job-resume"),

@@ -263,12 +263,25 @@ class Runtime(models.Model):
     source_commit = models.CharField(max_length=64, blank=True)
     backend = models.CharField(max_length=40, blank=True)
     first_seen_at = models.DateTimeField()
-    hosts = models.ManyToManyField(Host, related_name="runtimes")
+    hosts = models.ManyToManyField(Host, through="HostRuntime", related_name="runtimes")
 
     objects = CatalogueQuerySet.as_manager()
 
     def __str__(self) -> str:
         return f"{self.engine} {self.version}"
+
+
+class HostRuntime(models.Model):
+    """A host offers a build, or once did. ``last_seen_at``: when it last told of it, or told that it is gone."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE)
+    runtime = models.ForeignKey(Runtime, on_delete=models.CASCADE)
+    first_seen_at = models.DateTimeField(null=True)
+    last_seen_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "experiments_runtime_hosts"
+        unique_together = (("runtime", "host"),)
 
 
 class Model(models.Model):

@@ -50,6 +50,8 @@ def pages(done: sample.Run, running: sample.Run) -> dict[str, str]:
         "evidence list": reverse("evidence-list", args=[done.job.pk]),
         "hosts": reverse("hosts"),
         "host": reverse("host", args=[Host.objects.get().pk]),
+        "engine builds": reverse("runtimes"),
+        "engine build": reverse("runtime", args=["a" * 64]),
         "enrol": reverse("host-enrol"),
         "presets": reverse("presets"),
     }

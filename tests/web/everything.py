@@ -72,6 +72,7 @@ class Everything:
             "attempt_id": self.finished.attempts[1].pk,
             "name": "records.jsonl",
             "host_id": self.host.pk,
+            "manifest_hash": "a" * 64,
             "slug": self.team.slug,
             "token_id": self.token.pk,
             "content_hash": "0" * 64,

@@ -83,6 +83,8 @@ PAGES = {
     "hosts/<uuid:host_id>/revoke": Row(get="200 403 403 404 302", post=HOST),
     "hosts/<uuid:host_id>/drain": Row(post=HOST),
     "hosts/<uuid:host_id>/undrain": Row(post=HOST),
+    "runtimes/": Row(get=MINE),
+    "runtimes/<str:manifest_hash>/": Row(get=TEAM),
     "jobs/<uuid:job_id>/cancel": button(),
     "jobs/<uuid:job_id>/pause": button(),
     "jobs/<uuid:job_id>/resume": button(),

@@ -235,7 +235,7 @@ class TestSubmit:
             ("engine: {extra: {--log-file: /x}}", "engine.extra.--log-file: --log-file is set by SpecWeb itself"),
             ("engine: {extra: {--spec-type: none}}", "engine.extra.--spec-type: --spec-type belongs to speculation: set it in the arm"),
             ("engine: {kv_type_k: --log-file}", "engine.kv_type_k"),
-            ("runtime: {engine: vllm}", "engine 'vllm' is not offered"),
+            ("runtime: {engine: vllm}", "runtime.engine: no host of this team offers vllm; there is llama-server: choose that"),
         ],
     )
     def test_what_no_host_can_do_does_not_wait_for_one(self, ready: World, file: Path, text: str, said: str) -> None:

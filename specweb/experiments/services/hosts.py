@@ -16,7 +16,7 @@ from speccore.protocol import EnrolRequest
 from specweb import queue
 from specweb.accounts.models import Team
 from specweb.accounts.tokens import hash_of, new_secret
-from specweb.experiments.models import EnrolmentCode, Host, HostInventory, HostModel, Job, Model, Runtime
+from specweb.experiments.models import EnrolmentCode, Host, HostInventory, HostModel, HostRuntime, Job, Model, Runtime
 
 from .jobs import fail_job, move_job
 
@@ -132,6 +132,8 @@ def store_inventory(host: Host, inventory: Inventory, now: datetime, *, digest: 
     """
     digest = digest or inventory.content_hash()
     with transaction.atomic():
+        offered = host.inventory.parsed.runtimes if host.inventory else []
+        HostRuntime.objects.filter(host=host, runtime__manifest_hash__in=[r.manifest_hash for r in offered]).update(last_seen_at=now)
         row, _ = _inventory_row(host, inventory, digest, now)
         Host.objects.filter(pk=host.pk).update(inventory=row, labels=inventory.labels, agent_version=inventory.agent_version[:40])
         host.inventory = row
@@ -151,7 +153,10 @@ def _inventory_row(host: Host, inventory: Inventory, digest: str, now: datetime)
 
 def _fill_catalogues(host: Host, inventory: Inventory, now: datetime) -> None:
     for info in inventory.runtimes:
-        runtime_row(info, now).hosts.add(host)
+        seen = {"host": host, "runtime": runtime_row(info, now)}
+        HostRuntime.objects.update_or_create(
+            **seen, defaults={"last_seen_at": now}, create_defaults={"first_seen_at": now, "last_seen_at": now}
+        )
     for m in inventory.models:
         HostModel.objects.get_or_create(host=host, model=model_row(m, now), alias=m.alias[:200])
 
