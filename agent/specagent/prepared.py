@@ -75,6 +75,12 @@ def check_loaded(job: PreparedJob, props: dict[str, Any]) -> None:
         raise EngineLoadedOther(problem)
 
 
+def check_asked(job: PreparedJob) -> None:
+    """Raises what the points would ask that this engine answers with an error."""
+    for never in job.dialect.never_asked(job.offer.spec):
+        raise ArmNotSupported(never.message, remedy=never.remedy, **never.details)
+
+
 def render(job: PreparedJob, arm: str, bindings: Any) -> engines.Rendered:
     """The launch command of an arm on this host. Raises the refusals as one error."""
     rendered = render_arm(

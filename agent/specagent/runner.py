@@ -23,7 +23,7 @@ from .chat import check_template
 from .inventory import Host
 from .launch import Stopped, disk_error
 from .looks import Looks, NoLooks
-from .prepared import PreparedJob, check_models, render
+from .prepared import PreparedJob, check_asked, check_models, render
 from .room import Room
 from .trial import Attempt, Tell
 
@@ -62,6 +62,7 @@ def prepare(offer: JobOffer, workloads: Mapping[str, Workload], host: Host) -> P
             raise PlanDiffers(f"workload {name!r} is another one than the plan was made for", remedy="Submit the experiment again.")
     check_template(offer.spec, target)
     check_models(job)
+    check_asked(job)
     if offer.commands:
         _check_commands(job)
     return job

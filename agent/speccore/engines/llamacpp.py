@@ -40,6 +40,7 @@ __all__ = [
     "MEASURING_FLAGS",
     "MODEL_ENDING",
     "MODEL_FORMATS",
+    "NEVER_ENVIRONMENT",
     "OWNED_FLAGS",
     "SPEC_TYPES",
     "SYMBOLIC",
@@ -51,7 +52,6 @@ __all__ = [
     "capabilities",
     "context_and_slots",
     "count_tokens",
-    "environment_refused",
     "forbidden_flags",
     "is_cut",
     "is_speculation",
@@ -108,6 +108,8 @@ IMAGES = {
     "sycl": "ghcr.io/ggml-org/llama.cpp:server-intel",
 }
 IMAGE_ENTRY = 1
+#: Names in the environment that no owner's configuration may set, with the reason.
+NEVER_ENVIRONMENT: dict[str, str] = {}
 MODEL_FORMATS = ("gguf",)
 
 #: llama.cpp rounds the context of a sequence up to a multiple of this.
@@ -213,11 +215,6 @@ def never_possible(settings: EngineSettings, arms: Iterable[Arm]) -> list[ErrorB
 
 def never_asked(spec: ExperimentSpec) -> list[ErrorBody]:
     """What the points would ask that the engine answers with an error: nothing."""
-    return []
-
-
-def environment_refused(env: Iterable[str]) -> list[str]:
-    """Names that no owner's configuration may set: none."""
     return []
 
 

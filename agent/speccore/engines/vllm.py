@@ -53,6 +53,7 @@ __all__ = [
     "MEASURING_FLAGS",
     "MODEL_ENDING",
     "MODEL_FORMATS",
+    "NEVER_ENVIRONMENT",
     "OWNED_FLAGS",
     "SPEC_TYPES",
     "SYMBOLIC",
@@ -64,7 +65,6 @@ __all__ = [
     "capabilities",
     "context_and_slots",
     "count_tokens",
-    "environment_refused",
     "forbidden_flags",
     "is_cut",
     "is_speculation",
@@ -194,7 +194,7 @@ def _fixed(build: _Command, settings: EngineSettings, bindings: Bindings) -> Non
         known = build.capabilities.choices.get(KV_TYPE_FLAG, [])
         if known and settings.kv_type_k not in known:
             message = f"engine.kv_type_k is {settings.kv_type_k}, which this build's {KV_TYPE_FLAG} doesn't take"
-            build.refuse(message, f"It takes {', '.join(known)}.", field="kv_type_k")
+            build.refuse(message, f"It takes {', '.join(known)}.", place="engine.kv_type_k")
     if settings.batch is not None:
         build.need("batch", "--max-num-batched-tokens", settings.batch)
     build.refusals += [error.body() for error in _setting_problems(settings)]
@@ -221,12 +221,14 @@ def _setting_problems(settings: EngineSettings) -> Iterator[SpecError]:
     for field, words in _NO_SETTINGS.items():
         if getattr(settings, field) is not None:
             what, _, remedy = words.partition(": ")
-            yield ArmNotSupported(f"engine.{field} means nothing to vLLM: {what}", remedy=f"{remedy[:1].upper()}{remedy[1:]}.", field=field)
+            yield ArmNotSupported(
+                f"engine.{field} means nothing to vLLM: {what}", remedy=f"{remedy[:1].upper()}{remedy[1:]}.", place=f"engine.{field}"
+            )
     if settings.kv_type_k != settings.kv_type_v:
         yield ArmNotSupported(
             "engine.kv_type_k and kv_type_v differ, and vLLM has one type for keys and values",
             remedy="Set both to the same, or none.",
-            field="kv_type_v",
+            place="engine.kv_type_v",
         )
 
 
@@ -258,11 +260,6 @@ def never_asked(spec: ExperimentSpec) -> list[ErrorBody]:
     return [error.body() for error in found]
 
 
-def environment_refused(env: Iterable[str]) -> list[str]:
-    """For each name that no owner's configuration may set for vLLM, why, with the name first."""
-    return [f"{name} {NEVER_ENVIRONMENT[name]}" for name in env if name in NEVER_ENVIRONMENT]
-
-
 def unknown_flags(settings: EngineSettings, builds: Sequence[Capabilities]) -> dict[str, str]:
     """Flags of ``extra`` that none of the builds lists, each with the nearest that one of them does, or nothing."""
     known = {flag for build in builds for flag in build.flags}
@@ -286,8 +283,8 @@ def _no_mode(arm: Arm) -> ArmNotSupported:
 
 def _problem(arm: Arm, fault: Fault) -> SpecError:
     kind = ArmNotSupported if fault.flag is None else FlagNotAllowed
-    details = {"field": fault.field} if fault.flag is None else {"flag": fault.flag}
-    return kind(f"arm {arm.name!r}: {fault.message}", remedy=fault.remedy, arm=arm.name, **details)
+    field = fault.field if fault.flag is None else f"extra.{fault.flag}"
+    return kind(f"arm {arm.name!r}: {fault.message}", remedy=fault.remedy, arm=arm.name, field=field)
 
 
 def _speculation(build: _Command, arm: Arm, bindings: Bindings) -> None:

@@ -31,23 +31,28 @@ def extra_problems(
     where = f"arm {arm!r}: extra" if arm else "engine.extra"
     table = IMPLIED if arm else ALLOWABLE
     for given, value in extra.items():
+        place = {"arm": arm, "field": f"extra.{given}"} if arm else {}
         flag = capabilities.flags.get(given, given) if capabilities else given
         if why := _never(given, flag, of_control=bool(arm)):
-            yield FlagNotAllowed(f"{where}: {given} {why}", remedy=f"Remove the flag from {where.rpartition(': ')[2]}.", flag=given)
+            yield FlagNotAllowed(
+                f"{where}: {given} {why}", remedy=f"Remove the flag from {where.rpartition(': ')[2]}.", flag=given, **place
+            )
         elif capabilities and given not in capabilities.flags:
             message = f"{where}: this build has no flag {given}{nearest_flag(given, capabilities.flags)}"
-            yield FlagNotAllowed(message, remedy="Correct the flag, or choose a build that has it.", flag=given)
+            yield FlagNotAllowed(message, remedy="Correct the flag, or choose a build that has it.", flag=given, **place)
         elif flag not in table and capabilities:
             remedy = f"A control can carry {', '.join(IMPLIED)}." if arm else f"Possible are {', '.join(ALLOWABLE)}."
-            yield FlagNotAllowed(f"{where}: {given} is none of the flags that SpecWeb lets through to vLLM", remedy=remedy, flag=given)
+            yield FlagNotAllowed(
+                f"{where}: {given} is none of the flags that SpecWeb lets through to vLLM", remedy=remedy, flag=given, **place
+            )
         elif capabilities and not arm and allowed is not None and not {given, flag} & set(allowed):
-            yield FlagNotAllowed(f"{where}: this host doesn't allow {given}", flag=given)
+            yield FlagNotAllowed(f"{where}: this host doesn't allow {given}", flag=given, **place)
         elif flag in table and (due := _not_taken(table[flag], value, capabilities.choices.get(flag, []) if capabilities else [])):
             message = f"{where}: {given} is {str(value)[:_SHOWN]!r}; it takes {due}"
-            yield FlagNotAllowed(message, remedy=f"Give {given} {due}.", flag=given, value=str(value)[:_SHOWN])
+            yield FlagNotAllowed(message, remedy=f"Give {given} {due}.", flag=given, value=str(value)[:_SHOWN], **place)
         elif value is False and capabilities and _negative(flag) not in capabilities.flags:
             message = f"{where}: this build has no {_negative(flag)}, which {given}: false would need"
-            yield FlagNotAllowed(message, remedy="Remove the flag: it is off by default.", flag=given)
+            yield FlagNotAllowed(message, remedy="Remove the flag: it is off by default.", flag=given, **place)
 
 
 def _never(given: str, flag: str, *, of_control: bool) -> str:
