@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from speccore import engines
 
-from . import attached, container_start, ready
+from . import attached, container_start, ready, scratch
 from .asking import Address
 from .launch import Ended, Engine
 from .prepared import PreparedJob, launch_command, render
@@ -54,6 +56,26 @@ class Start(Protocol):
         ...
 
 
+class TidyEngine(Engine):
+    """An engine with ``TMPDIR`` set to a folder that goes with it. vLLM, for one, leaves a file there at each start."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, *, record: Path | None = None) -> None:
+        self._scratch = scratch.folder_of(record.stem if record else str(uuid.uuid4()))
+        self._scratch.mkdir(mode=0o700)
+        try:
+            super().__init__(argv, {**env, "TMPDIR": str(self._scratch)}, cwd, log, record=record)
+        except BaseException:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            raise
+
+    def stop(self, hurry: threading.Event | None = None) -> Ended:
+        shared = scratch.shared_by(self.pids()) if self._ended is None else set()
+        ended = super().stop(hurry)
+        if not ended.left:
+            scratch.remove(self._scratch, shared)
+        return ended
+
+
 @dataclass
 class ProcessStart:
     """As a process of this host, on a port of its own."""
@@ -64,7 +86,7 @@ class ProcessStart:
     shown: dict[str, Any] = field(default_factory=dict)
 
     def begin(self, folder: Path, log: Path, record: Path | None) -> tuple[Running, Address]:
-        return Engine(self.argv, self.env, folder, log, record=record), self.at
+        return TidyEngine(self.argv, self.env, folder, log, record=record), self.at
 
 
 def start_of(job: PreparedJob, arm: str, more: Sequence[str] = ()) -> Start:

@@ -15,7 +15,7 @@ from typing import Any
 
 from speccore.errors import SpecWebError
 
-from . import container_removal, processes
+from . import container_removal, processes, scratch
 from .processes import MARKER, start_time
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ def sweep_records(folder: Path, container_engines: Iterable[str] = ()) -> list[i
         if left:
             log.error("processes %s of attempt %s can't be ended; see why they hang (ps -o stat,wchan -p PID)", left, path.stem)
         elif _container_is_gone(record, ended):
+            scratch.sweep(path.stem)
             path.unlink(missing_ok=True)
     for address in dict.fromkeys(container_engines):
         try:
