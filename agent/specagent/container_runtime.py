@@ -30,6 +30,8 @@ _BY_DIGEST = re.compile(rf"^(?:[^@\s]+@)?{_DIGEST}$")
 _ASK_TIMEOUT_S = 300.0
 
 
+#: What the first process of a container says if there is no such program.
+_NOT_RUN = re.compile(r"^\[FATAL tini \(\d+\)\] exec \S+ failed: (.+)$", re.MULTILINE)
 #: While it is asked it neither reports nor downloads. The width keeps a help's lines as they are anywhere.
 _QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "COLUMNS": "80"}
 
@@ -166,6 +168,8 @@ def _ask(client: Any, place: containers.Place, engine: str, argv: Sequence[str],
             state = client.inspect_container(container)["State"]
         printed, complained = (b"".join(part[i] or b"" for part in out).decode("utf-8", "replace") for i in (0, 1))
         code = int(state["ExitCode"])
+        if not_run := _NOT_RUN.search(complained):
+            return Answer("", f"can't be started: {not_run[1]}")
         how = probing.ended(128 - code if code > 128 else code, complained or printed)
         return Answer(printed if printed.strip() else complained, "was ended at its memory limit" if state.get("OOMKilled") else how)
     except APIError as error:

@@ -24,6 +24,7 @@ from . import containers, processes
 from .asking import Address
 from .container_keeper import ENDED, FAILED, ORDER, STANDING
 from .container_removal import agent_label, remove_attempt
+from .container_stats import NAMED, ContainerMemory
 from .docker_engine import ContainerEngineUnusable
 from .launch import GRACE_S, SHORT_GRACE_S, Ended, Engine
 from .prepared import PreparedJob, render
@@ -90,6 +91,7 @@ class ContainerRunning:
         self._order, self._told = order, told
         self._ended: Ended | None = None
         self._stopped = self._is_removed = False
+        self._memory: ContainerMemory | None = None
         self.pid, self.address = 0, ""
         self._folder = _private_folder(record)
         try:
@@ -127,10 +129,16 @@ class ContainerRunning:
         """By the container's own limit, or of the whole machine."""
         return bool(self._told.get("oom_killed")) or self._engine.kernel_oom()
 
+    def memory_bytes(self) -> int | None:
+        """By the container engine's word, where the engine's processes can't be seen."""
+        return self._memory.bytes() if self._memory else None
+
     def check_listener(self, at: Address) -> None:
         """Nobody but the container has an address on its network."""
 
     def stop(self, hurry: threading.Event | None = None) -> Ended:
+        if self._memory:
+            self._memory.stop()
         if self.ended() is None:
             self._stopped = True
             self._signal(signal.SIGTERM)
@@ -148,7 +156,7 @@ class ContainerRunning:
             left = self._remove()
         ended = self._ended or replace(ended, stopped_by="agent")
         self._ended = replace(ended, left=[*ended.left, *left])
-        if not left:
+        if self._is_removed:
             shutil.rmtree(self._folder, ignore_errors=True)
         return self._ended
 
@@ -168,8 +176,11 @@ class ContainerRunning:
                 raise HostError(f"the container engine did not start the container within {_START_TIMEOUT_S:g} s")
             time.sleep(_TICK_S)
         self.address = standing["address"]
-        self.pid = standing["pid"] if os.path.isdir(f"/proc/{standing['pid']}") else 0
+        self.pid = seen_pid(standing["pid"], standing["id"])
         self._told |= {"id": standing["id"], "address": standing["address"]}
+        if not self.pid:
+            self._memory = ContainerMemory(self._order["docker"], standing["id"])
+            self._told["memory_from"] = NAMED
         self._told["network"] = {**self._told["network"], "host_services": standing["host_services"]}
 
     def _signal(self, number: int) -> None:
@@ -184,6 +195,7 @@ class ContainerRunning:
             remove_attempt(self._order["docker"], self._order["attempt"])
         except Exception as error:  # whatever the engine or the SDK do: the next start of the agent tries again
             log.error("container of attempt %s: %s", self._order["attempt"], error)
+            self._engine.keeps_record = True
             return [self.pid] if self.pid else []
         self._is_removed = True
         return []
@@ -208,6 +220,15 @@ def start_of(job: PreparedJob, arm: str, more: Sequence[str] = ()) -> ContainerS
     info = job.runtime.info
     shown = {"env": env, "cwd": containers.SCRATCH, "host": bindings.host, "port": containers.PORT}
     return ContainerStart([*rendered.argv, *more], env, place, info.engine, info.image, mounts, shown)
+
+
+def seen_pid(pid: int, container: str) -> int:
+    """The container's first process, if it is the one of that number here; an agent with process numbers of its own sees another or none."""
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return 0
+    return pid if container in groups else 0
 
 
 def _private_folder(record: Path | None) -> Path:

@@ -69,6 +69,7 @@ class Engine:
         self._ended: Ended | None = None
         attempt = record.stem if record else str(uuid.uuid4())
         self._record = record
+        self.keeps_record = False  # set where something of the attempt is left that the next start of the agent must end
         self._oom_kills = _oom_kills()
         self._identity: dict[str, Any] = {"attempt": attempt, "cgroup": _cgroup(attempt)}
         self._keeper = subprocess.Popen(
@@ -132,7 +133,7 @@ class Engine:
             self._keeper.kill()
             self._ended = self._without_keeper()
         self._close()
-        if self._record and not self._ended.left:
+        if self._record and not self._ended.left and not self.keeps_record:
             self._record.unlink(missing_ok=True)
         return self._ended
 

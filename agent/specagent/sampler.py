@@ -31,9 +31,13 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class Sampler:
-    """Samples of the process tree of ``pid`` (0: none can be seen) from :meth:`start` to :meth:`stop`. ``phase`` names what the trial does now."""
+    """Samples of the process tree of ``pid`` (0: none can be seen) from :meth:`start` to :meth:`stop`. ``phase`` names what the trial does now.
 
-    def __init__(self, pid: int, t0: float, phase: Callable[[], str], gpus: Gpus) -> None:
+    ``memory``: what tells an engine's memory where its processes can't be seen.
+    """
+
+    def __init__(self, pid: int, t0: float, phase: Callable[[], str], gpus: Gpus, memory: Callable[[], int | None] | None = None) -> None:
+        self._memory = memory
         self.samples: list[Sample] = []
         self.cpu_s = 0.0  # what sampling has cost, once it is over
         self._pid, self._t0, self._phase, self._gpus = pid, t0, phase, gpus
@@ -100,7 +104,7 @@ class Sampler:
         return Sample(
             at_s=time.monotonic() - self._t0,
             phase=self._phase(),
-            rss_bytes=resident(pids),
+            rss_bytes=self._memory() if self._memory and not pids else resident(pids),
             device_bytes=held if pids else {},
             load_1m=os.getloadavg()[0],
             temperature_c=max(heat, default=None),

@@ -33,6 +33,7 @@ from speccore.untimed import untimed
 from . import continuing, launch, ready, second_look
 from .asking import Address
 from .attempt_files import AttemptDone, Gathered, Outcome, write_attempt
+from .container_start import ContainerRunning
 from .launch import Stopped
 from .prepared import PreparedJob, check_loaded
 from .sampler import Sampler
@@ -134,7 +135,8 @@ class Attempt:
         # the mark in the environment differs in each attempt and is left out of the evidence: see processes.MARKER
         self._engine, at = start.begin(self._folder, self._log, record_of(job, self.id))
         state.launch |= {"pid": self._engine.pid, "host": at.host, "port": at.port}
-        self._sampler = Sampler(self._engine.pid, self._t0, self._phase, job.host.gpus)
+        memory = self._engine.memory_bytes if isinstance(self._engine, ContainerRunning) else None
+        self._sampler = Sampler(self._engine.pid, self._t0, self._phase, job.host.gpus, memory)
         self._sampler.start()
         props = ready.wait_ready(self._engine, job.dialect, at, self._log, spec.engine.start_timeout_s, self._stop)
         state.launch["healthy_after_s"] = time.monotonic() - began
