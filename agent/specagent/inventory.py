@@ -20,7 +20,7 @@ from speccore.errors import BuildChanged, HostError, ModelFileMissing, NoHostCan
 from speccore.inventory import BrokenRuntime, Device, HostInventory, ModelInfo, RuntimeInfo
 from speccore.spec import ExperimentSpec
 
-from . import __version__, cpus
+from . import __version__, cpus, model_places
 from .config import Config, RuntimeEntry
 from .filecache import FileCache
 from .gpus import Gpus
@@ -172,11 +172,18 @@ def _models(config: Config, cache: FileCache, problems: list[str]) -> list[Model
     for folder in config.model_folders:
         if not folder.is_dir():
             problems.append(f"model folder: {folder} is not there")
+    named = {entry.path for entry in config.models}
     for alias, path in configured_models(config):
         if any(m.alias == alias for m in found):
             problems.append(f"model {alias!r}: the name is there twice, {path} is left out")
             continue
         try:
+            if path not in named and (out := model_places.leads_to(model_files(path), config)):
+                problems.append(
+                    f"model {alias!r}: {path} leads to {out}, outside of model_folders, and is left out: "
+                    "name it under models, or add the folder that it lies in to model_folders"
+                )
+                continue
             found.append(model_info(alias, path, cache))
         except OSError as error:
             problems.append(f"model {alias!r}: {error.filename or path} can't be read: {error.strerror}")

@@ -130,7 +130,7 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
 
 def check_environment(entry: RuntimeEntry) -> None:
     """Raises :class:`RuntimeBroken` for a variable that no owner's configuration may set for this engine."""
-    never: Mapping[str, str] = getattr(engines.engine(entry.engine), "NEVER_ENVIRONMENT", {})
+    never: Mapping[str, str] = engines.engine(entry.engine).NEVER_ENVIRONMENT
     for name in entry.env:
         if name in never:
             raise RuntimeBroken(f"env: {name} {never[name]}", f"Remove {name} from the env of this runtime in the agent's configuration.")

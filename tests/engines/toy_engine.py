@@ -32,6 +32,7 @@ SPEC_TYPES = {"ngram-simple": "guess"}
 OWNED_FLAGS = frozenset({"--weights", "--listen", "--room"})
 DEFAULT_ALLOWED_FLAGS = ["--shout"]
 MEASURING_FLAGS: dict[str, str] = {}
+NEVER_ENVIRONMENT: dict[str, str] = {}
 
 _FLAG = re.compile(r"^\s+(--[a-z]+)", re.MULTILINE)
 
@@ -79,10 +80,6 @@ def never_possible(settings: EngineSettings, arms: Iterable[Arm]) -> list[ErrorB
 
 
 def never_asked(spec: ExperimentSpec) -> list[ErrorBody]:
-    return []
-
-
-def environment_refused(env: Iterable[str]) -> list[str]:
     return []
 
 
