@@ -8,7 +8,7 @@ TESTS ?= tests
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo test test-docker check format bench bench-probe bench-coverage bench-aa bench-synthetic bench-sequential chaos up environment python
+.PHONY: demo test test-docker test-vllm check format bench bench-probe bench-coverage bench-aa bench-synthetic bench-sequential chaos up environment python
 
 # Without an interpreter nothing else can say what is missing.
 python:
@@ -31,6 +31,11 @@ test: environment
 # Engines in containers, with a dockerd of their own; needs root and Debian's docker.io. ARGS= : what pytest gets.
 test-docker: environment
 	$(IN_VENV) -m tests.docker $(ARGS)
+
+# Real experiments on vLLM, on the processor, in an environment of its own (.vllm-env, or SPECWEB_VLLM_ENV=): about 20 minutes and
+# 4 GB the first time. ARGS= : what pytest gets.
+test-vllm: environment
+	$(IN_VENV) -m tests.vllm $(ARGS)
 
 check: environment
 	$(IN_VENV) -m ruff format --check .

@@ -25,8 +25,10 @@ django.setup()
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """What needs a dockerd of its own is run by `make test-docker` and not by the way."""
-    return True if collection_path == Path(__file__).parent / "docker" and "SPECWEB_TEST_DOCKER" not in os.environ else None
+    """What needs a dockerd or an engine of gigabytes is run by `make test-docker` and `make test-vllm`, and not by the way."""
+    needs = {"docker": "SPECWEB_TEST_DOCKER", "vllm": "SPECWEB_TEST_VLLM"}
+    name = needs.get(collection_path.name) if collection_path.parent == Path(__file__).parent else None
+    return True if name and name not in os.environ else None
 
 
 @pytest.fixture(scope="session")
