@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .spec import ExperimentSpec
+
+#: What stands in a command for what a host decides; JSON in braces is none.
+_BINDING = re.compile(r"\{[a-z]+\}")
 
 
 @dataclass(frozen=True)
@@ -57,4 +61,4 @@ def units(argv: Iterable[str]) -> list[list[str]]:
 
 def _units(argv: Iterable[str]) -> list[str]:
     """The same, quoted for a shell; what stands for a binding is not."""
-    return [" ".join(w if w.startswith("{") and w.endswith("}") else shlex.quote(w) for w in unit) for unit in units(argv)]
+    return [" ".join(w if _BINDING.fullmatch(w) else shlex.quote(w) for w in unit) for unit in units(argv)]

@@ -6,9 +6,11 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 from speccore.commandline import command_differences, units
-from speccore.engines.llamacpp_flags import MEASURING_FLAGS
+from speccore.engines import engine
+from speccore.errors import SpecError
 from speccore.inventory import HostInventory, RuntimeInfo
 from speccore.spec import Arm, ExperimentSpec
 
@@ -18,8 +20,6 @@ from .strips import Strip
 
 #: Stands where a measured start had a port of its own.
 PORT = "8080"
-#: Backend of a build → tag of the engine's container images; others get the plain one.
-_IMAGE_TAGS = {"cuda": "server-cuda", "vulkan": "server-vulkan", "rocm": "server-rocm", "hip": "server-rocm", "sycl": "server-intel"}
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@")
 
 
@@ -63,8 +63,10 @@ class TakeHome:
 
 @dataclass(frozen=True)
 class _Setting:
-    """What a command is bound to: the names of files, and what the engine found in its environment."""
+    """What a command is bound to: the engine, the names of files, and what the engine found in its environment."""
 
+    engine: str
+    dialect: ModuleType
     runtime: RuntimeInfo | None
     files: Mapping[str, str]  # {target} and {executable}, as the command has them, → path
     drafts: Mapping[str, str]  # arm → path
@@ -88,14 +90,18 @@ def take_home(
             undecided.append((f"{strip.title}, {strip.detail}", strip.word))
     if not job.commands or not strips or spec.runtime.attached:  # of servers that somebody else started no command is known
         return None
-    setting = _setting(spec, job, inventory if for_team else None, env if for_team else {})
+    try:
+        dialect = engine(spec.runtime.engine)
+    except SpecError:  # of another release
+        return None
+    setting = _setting(spec, dialect, job, inventory if for_team else None, env if for_team else {})
     added = {c.arm: [p.text for p in c.parts if p.added] for c in command_differences(spec, job.commands)}
     arms = {a.name: a for a in spec.arms}
     recipes = [_recipe(arms[name], for_, added[name], job.commands[name], setting) for name, for_ in works.items()]
     return TakeHome(recipes, undecided, job.host.name if for_team and inventory and job.host else "")
 
 
-def _setting(spec: ExperimentSpec, job: Job, inventory: HostInventory | None, env: Mapping[str, str]) -> _Setting:
+def _setting(spec: ExperimentSpec, dialect: ModuleType, job: Job, inventory: HostInventory | None, env: Mapping[str, str]) -> _Setting:
     runtimes = {r.manifest_hash: r for r in inventory.runtimes} if inventory else {}
     paths = {m.manifest_hash: m.path for m in inventory.models} if inventory else {}
     runtime = runtimes.get(job.runtime.manifest_hash) if job.runtime else None
@@ -104,6 +110,8 @@ def _setting(spec: ExperimentSpec, job: Job, inventory: HostInventory | None, en
         return paths.get(digest) or f"/path/to/{name}"
 
     return _Setting(
+        engine=spec.runtime.engine,
+        dialect=dialect,
         runtime=runtime,
         files={
             "{executable}": runtime.executable if runtime else f"/path/to/{spec.runtime.engine}",
@@ -116,27 +124,35 @@ def _setting(spec: ExperimentSpec, job: Job, inventory: HostInventory | None, en
 
 def _recipe(arm: Arm, works: list[str], gist: list[str], symbolic: Sequence[str], setting: _Setting) -> Recipe:
     bound = {**setting.files, "{host}": "127.0.0.1", "{port}": PORT, "{draft}": setting.drafts.get(arm.name, "")}
-    # The executable and the flag after it are units of their own.
-    command = units([bound.get(word, word) for word in symbolic])
-    asides = [(unit[0], MEASURING_FLAGS[unit[0]]) for unit in command if unit[0] in MEASURING_FLAGS]
-    models = [bound[word] for word in symbolic if word in ("{target}", "{draft}")]
+    # The executable and the word after it are units of their own.
+    command = units([bound.get(word) or _in_json(word, bound["{draft}"]) for word in symbolic])
+    measuring: Mapping[str, str] = setting.dialect.MEASURING_FLAGS
+    asides = [(unit[0], measuring[unit[0]]) for unit in command if unit[0] in measuring]
+    models = [bound[name] for name in ("{target}", "{draft}") if any(name in word for word in symbolic)]
     folders = list(dict.fromkeys(path.rpartition("/")[0] or "/" for path in models))
     gist = [text.replace("{draft}", bound["{draft}"].rpartition("/")[2]) for text in gist]
     forms = [_shell(command, setting), _systemd(arm, command, setting), _compose(command, folders, setting)]
     return Recipe(arm.name, arm.mode, works, gist, forms, asides)
 
 
-def _pieces(command: Sequence[Sequence[str]], quoted: Callable[[str], str], between: str, within: str = " ") -> list[Piece]:
+def _in_json(word: str, draft: str) -> str:
+    """A word with the draft model's path in the place that stands for it inside of JSON."""
+    return word.replace('"{draft}"', json.dumps(draft, ensure_ascii=False)) if word.startswith("{") else word
+
+
+def _pieces(
+    command: Sequence[Sequence[str]], setting: _Setting, quoted: Callable[[str], str], between: str, within: str = " "
+) -> list[Piece]:
     found: list[Piece] = []
     for unit in command:
         found += [Piece(between)] if found else []
-        found.append(Piece(within.join(map(quoted, unit)), whole=True, aside=unit[0] in MEASURING_FLAGS))
+        found.append(Piece(within.join(map(quoted, unit)), whole=True, aside=unit[0] in setting.dialect.MEASURING_FLAGS))
     return found
 
 
 def _shell(command: Sequence[Sequence[str]], setting: _Setting) -> Form:
     env = "".join(f"{name}={shlex.quote(value)} " for name, value in sorted(setting.env.items()))
-    return Form("shell", "", [Piece(env), *_pieces(command, shlex.quote, " ")])
+    return Form("shell", "", [Piece(env), *_pieces(command, setting, shlex.quote, " ")])
 
 
 def systemd_word(text: str, *, expands: bool = True) -> str:
@@ -151,10 +167,10 @@ def systemd_word(text: str, *, expands: bool = True) -> str:
 
 
 def _systemd(arm: Arm, command: Sequence[Sequence[str]], setting: _Setting) -> Form:
-    head = f"[Unit]\nDescription=llama-server, arm {arm.name.replace('%', '%%')}\n\n[Service]\n"
+    head = f"[Unit]\nDescription={setting.engine}, arm {arm.name.replace('%', '%%')}\n\n[Service]\n"
     head += "".join(f"Environment={systemd_word(f'{name}={value}', expands=False)}\n" for name, value in sorted(setting.env.items()))
     (executable,) = command[0]
-    pieces = _pieces(command[1:], systemd_word, " \\\n  ")
+    pieces = _pieces(command[1:], setting, systemd_word, " \\\n  ")
     tail = "\nRestart=on-failure\n\n[Install]\nWantedBy=multi-user.target\n"
     note = "Set User= to an account that may read the model files; it is root's unit otherwise."
     return Form("systemd", note, [Piece(f"{head}ExecStart={systemd_word(executable, expands=False)} \\\n  "), *pieces, Piece(tail)])
@@ -171,10 +187,11 @@ def _compose(command: Sequence[Sequence[str]], folders: Sequence[str], setting: 
     The models' folders are mounted where the host has them: a split model is more files than the command names.
     """
     backend = setting.runtime.backend if setting.runtime else ""
-    image = f"ghcr.io/ggml-org/llama.cpp:{_IMAGE_TAGS.get(backend, 'server')}"
+    image = setting.dialect.IMAGES.get(backend) or setting.dialect.IMAGES[""]
     env = {name: value for name, value in setting.env.items() if name not in ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD")}
-    flags = [["--host", "0.0.0.0"] if unit[0] == "--host" else unit for unit in command[1:]]  # noqa: S104  in a container
-    head = f"services:\n  llama-server:\n    image: {image}\n    restart: unless-stopped\n"
+    own = [command[1][setting.dialect.IMAGE_ENTRY - 1 :], *command[2:]]  # the image says the words before
+    flags = [["--host", "0.0.0.0"] if unit[0] == "--host" else unit for unit in own]  # noqa: S104  in a container
+    head = f"services:\n  {setting.engine}:\n    image: {image}\n    restart: unless-stopped\n"
     head += f'    ports: ["127.0.0.1:{PORT}:{PORT}"]\n    volumes:\n'
     head += "".join(f"      - {{type: bind, source: {compose_word(f)}, target: {compose_word(f)}, read_only: true}}\n" for f in folders)
     if env:
@@ -186,5 +203,5 @@ def _compose(command: Sequence[Sequence[str]], folders: Sequence[str], setting: 
         f"The image is another build than the measured one, {measured}: choose the tag of that build, or measure again. "
         "In the container it listens on all addresses, and only this machine's loopback leads there."
     )
-    pieces = _pieces(flags, compose_word, ",\n      ", ", ")
+    pieces = _pieces(flags, setting, compose_word, ",\n      ", ", ")
     return Form("compose", note, [Piece(f"{head}    command: [\n      "), *pieces, Piece("\n    ]")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -13,6 +14,7 @@ from django.test import Client
 from django.urls import reverse
 from speccore.engines.llamacpp_flags import MEASURING_FLAGS
 from speccore.inventory import HostInventory
+from speccore.spec import RuntimeSelector
 
 from specweb.dashboard import trial_strip
 from specweb.dashboard.strips import Strip, strips
@@ -103,6 +105,32 @@ def test_flags_that_are_there_for_measuring_are_told_apart(run):
     assert "--ctx-size 2048" in kept
     assert "--fit off" in kept
     assert "--spec-draft-n-max 8" in kept
+
+
+@pytest.mark.parametrize("model", ["/models/draft", AWKWARD.removesuffix("/x.gguf")])
+def test_vllm_gets_its_own_image_words_and_the_path_inside_its_speculative_config(run, model):
+    spec = run.experiment.parsed_spec.model_copy(update={"runtime": RuntimeSelector(engine="vllm")})
+    job, found, inventory = shown(run)
+    config = '{"method":"draft_model","model":"{draft}","num_speculative_tokens":8}'
+    common = ["{executable}", "serve", "{target}", "--host", "{host}", "--port", "{port}", "--stream-interval", "1"]
+    job.commands = {"off": common, "draft-8": [*common, "--speculative-config", config]}
+    told = [replace(s, word="keep", arm="draft-8") for s in found]
+    inventory = inventory.model_copy(update={"models": [m.model_copy(update={"path": model}) for m in inventory.models]})
+    take = take_home(spec, job, told, inventory, {}, for_team=True)
+    assert take
+    (recipe,) = take.recipes
+    assert set(dict(recipe.asides)) == {"--host", "--port", "--stream-interval"}
+    shell, systemd, compose = recipe.forms
+    words = shlex.split(text(shell))
+    assert words[1:3] == ["serve", model]
+    assert json.loads(words[-1])["model"] == model
+    unit = text(systemd).replace(" \\\n", " ")
+    (started,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
+    assert [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(started)] == words
+    service = yaml.safe_load(text(compose))["services"]["vllm"]
+    assert service["image"] == "vllm/vllm-openai-cpu"
+    assert [word.replace("$$", "$") for word in service["command"][:2]] == [model, "--host"]
+    assert json.loads(service["command"][-1].replace("$$", "$"))["model"] == model
 
 
 def test_what_is_recommended_goes_home_by_kind_of_work(run):
