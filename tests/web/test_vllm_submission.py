@@ -116,3 +116,12 @@ def test_a_host_that_allows_less_names_the_flag(team: Team, host: Host) -> None:
     found = fit(asked(NGRAM, extra={"--dtype": "float32", "--enforce-eager": True}), strict)
     assert isinstance(found, NoFit)
     assert "doesn't allow --enforce-eager" in found.reason
+
+
+def test_a_target_in_the_other_engines_form_is_refused_in_words(team: Team, host: Host) -> None:
+    assert host.inventory is not None
+    offered = host.inventory.parsed
+    files = [m.model_copy(update={"format": "gguf"}) if m.alias == "large" else m for m in offered.models]
+    found = fit(asked(NGRAM), offered.model_copy(update={"models": files}))
+    assert isinstance(found, NoFit)
+    assert "vllm reads a folder with config.json and safetensors, and large is a GGUF file" in found.reason
