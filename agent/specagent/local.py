@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from speccore import attached, budget, compare, engines, model_formats, outages, plan, preflight, quality, selfrun
+from speccore import attached, budget, compare, engines, heads, model_formats, outages, plan, preflight, quality, selfrun
 from speccore.canonical import sha256_of
 from speccore.errors import ErrorBody, SpecError, SpecWebError, UnknownModel
 from speccore.inventory import HostInventory, ModelInfo
@@ -103,6 +103,8 @@ def make_offer(spec: ExperimentSpec, host: Host, workloads: Mapping[str, Workloa
     refusals = refusals_by_arm(spec, host, runtime.manifest_hash)
     for arm, unread in model_formats.refusals(target, drafts, runtime).items():
         refusals.setdefault(arm or spec.baseline.name, []).append(unread)
+    for arm, headless in heads.refusals(spec, target, drafts, runtime).items():
+        refusals.setdefault(arm, []).append(headless)
     for arm, draft in drafts.items():
         if unfit := preflight.refusal(target, draft, spec.arm(arm).mode, runtime):
             refusals.setdefault(arm, []).append(unfit)

@@ -188,9 +188,6 @@ def _of_place(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
     yield from _of_template(spec, place)
     yield from _of_reading(spec, place)
     for i, arm in enumerate(spec.arms):
-        if arm.mode == "mtp" and not arm.draft_model and place.target.n_layers is not None and not place.target.has_mtp:
-            words = f"{place.target.alias} on {place.name} has no head for mtp: take a model file that has one, or another mode"
-            yield caution(f"arms.{i}.mode", words)
         if words := _too_long_to_take_back(spec, arm, place):
             yield caution(f"arms.{i}.mode", words)
         draft = place.drafts.get(arm.name)

@@ -16,6 +16,8 @@ from .inventory import ModelInfo, RuntimeInfo, TokenizerInfo
 
 #: Modes whose helper is a whole model with a vocabulary of its own; the heads of other modes have none, or map theirs.
 MODES_COMPARED = frozenset({"draft"})
+#: Of a head in a file of its own the engine compares nothing: it drafts by the numbers of tokens, whatever they stand for there.
+MODES_BY_NUMBER = frozenset({"mtp"})
 #: What llama-server allows vocabularies to differ by in size; the texts of the first tokens may differ too.
 MOST_SIZE_DIFFERENCE = 128
 FIRST_TOKEN_COMPARED = 5
@@ -63,9 +65,11 @@ def refusal(target: ModelInfo, draft: ModelInfo, mode: str, runtime: RuntimeInfo
 
 def warning(target: ModelInfo, draft: ModelInfo, mode: str, runtime: RuntimeInfo | None) -> str:
     """What a colleague would say of a pair that starts; empty if nothing."""
+    found = compare_pair(target, draft)
+    if mode in MODES_BY_NUMBER and found.refused:
+        return f"{draft.alias} is no head of {target.alias}: {'; '.join(found.refused)}: the engine drafts with it all the same, by the numbers of tokens"
     if mode not in MODES_COMPARED or (runtime and refusal(target, draft, mode, runtime)):
         return ""
-    found = compare_pair(target, draft)
     if found.refused:
         return f"{draft.alias} can't be expected to draft for {target.alias}: {'; '.join(found.refused)}"
     if not found.differs:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from specagent import local
 from specagent.config import Config, ModelEntry
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
@@ -66,3 +67,29 @@ def test_a_file_without_a_vocabulary_is_not_spoken_for(host_with: Callable, tmp_
     target, _, other = host_with(make_headless(tmp_path / "other.gguf")).inventory.models
     assert other.tokenizer is None
     assert compare_pair(target, other).refused == []
+
+
+@pytest.mark.parametrize(
+    ("arm", "why"),
+    [
+        ({"mode": "mtp"}, "target has no head for mtp"),
+        ({"mode": "mtp", "draft_model": "draft"}, "draft has no head for mtp"),
+        ({"mode": "eagle3", "draft_model": "draft"}, "draft is no eagle3 head: its architecture is llama, and a head's is eagle3"),
+    ],
+)
+def test_an_arm_whose_head_is_not_there_is_refused_by_name(arm: dict, why: str, job: Callable, spec_with: Callable) -> None:
+    arms = [{"name": "off", "mode": "off"}, {"name": "headed", "draft_limit": 2, **arm}]
+    with pytest.raises(SpecError, match=f"arm 'headed': {why}"):
+        job(spec_with(arms=arms))
+
+
+def test_a_head_in_a_file_of_its_own_drafts(config: Config, demo_models: Path, job: Callable, spec_with: Callable) -> None:
+    """The demo's model with a head, once as the target and once more as the file that holds the head."""
+    both = [ModelEntry(alias=name, path=demo_models / "mtp.gguf") for name in ("target", "head")]
+    host = take_inventory(config.model_copy(update={"models": both}), FileCache(config.state_dir / "files.json"))
+    assert all(m.has_mtp for m in host.inventory.models)
+    arms = [{"name": "off", "mode": "off"}, {"name": "own", "mode": "mtp", "draft_model": "head", "draft_limit": 2}]
+    ran = job(spec_with(arms=arms), host)
+    assert ran.run().outcome == "completed"
+    (compared,) = local.analyse(ran.offer, ran.workloads, ran.sink).comparisons
+    assert next(c for c in compared.checks if c.name == "drafter alive").state == "passed"

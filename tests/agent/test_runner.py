@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -148,9 +149,12 @@ def test_a_model_that_goes_away_between_trials(job: Callable, host: Host) -> Non
     assert {ref.name for ref in second.evidence} >= {records.ATTEMPT, records.MANIFEST, records.RECORDS}
 
 
-def test_an_engine_that_exits_at_start_gives_its_logs_reason(job: Callable, spec_with: Callable) -> None:
-    arms = [{"name": "off", "mode": "off"}, {"name": "mtp", "mode": "mtp", "draft_limit": 2}]  # the target has no such head
-    ran = job(spec_with(arms=arms, blocks=3))
+def test_an_engine_that_exits_at_start_gives_its_logs_reason(job: Callable, spec_with: Callable, host: Host) -> None:
+    """The inventory takes the target for one with a head for mtp; its engine finds none."""
+    arms = [{"name": "off", "mode": "off"}, {"name": "mtp", "mode": "mtp", "draft_limit": 2}]
+    target, *others = host.inventory.models
+    models = [target.model_copy(update={"has_mtp": True}), *others]
+    ran = job(spec_with(arms=arms, blocks=3), replace(host, inventory=host.inventory.model_copy(update={"models": models})))
     assert ran.run().outcome == "completed"
     failed = [(r, f) for r, f in ran.sink.done if r.outcome == "failed"]
     assert len(failed) == 2  # given up after two blocks, not tried again

@@ -266,8 +266,7 @@ class TestWarnings:
             draft.model_copy(update={"size_bytes": 2 << 30, "vocab_size": 99}),
         ]
         store_inventory(ready.host, inventory(devices=[gpu], models=models), NOW)
-        arms = [*[a.model_dump() for a in spec().arms], {"name": "m", "mode": "mtp"}]
-        told = [(w.field, w.message) for w in shown(ready, spec(blocks=5, arms=arms)).warnings]
+        told = [(w.field, w.message) for w in shown(ready, spec(blocks=5)).warnings]
         assert told == [
             ("engine.context", "target on box was trained for 2,048 tokens: the engine may give a slot no more than that"),
             ("arms.1.draft_model", "target and helper have 9 GiB together, its GPU memory on box 8 GiB"),
@@ -275,8 +274,18 @@ class TestWarnings:
                 "arms.1.draft_model",
                 "draft and target differ in size of vocabulary (99 tokens, the target's 100): the pair starts, and the helper may only guess worse (on box)",
             ),
-            ("arms.2.mode", "target on box has no head for mtp: take a model file that has one, or another mode"),
         ]
+
+    def test_an_mtp_arm_on_a_model_without_such_a_head_is_refused(self, ready: World) -> None:
+        target, draft = inventory().models
+        arms = [spec().arms[0].model_dump(), {"name": "m", "mode": "mtp", "draft_limit": 2}]
+        bare, headed = (target.model_copy(update={"n_layers": 5, "has_mtp": there}) for there in (False, True))
+        store_inventory(ready.host, inventory(models=[bare, draft]), NOW)
+        (box,) = shown(ready, spec(arms=arms)).hosts
+        assert box.why_not == "can't run it: arm 'm': target has no head for mtp"
+        assert box.refusals == ["arm 'm': target has no head for mtp. Take a model file that has one, or another mode."]
+        store_inventory(ready.host, inventory(models=[headed, draft]), NOW)
+        assert [h.fits for h in shown(ready, spec(arms=arms)).hosts] == [True]
 
     def test_a_target_larger_than_the_memory(self, ready: World) -> None:
         target, draft = inventory().models

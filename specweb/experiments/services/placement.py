@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.db import models
-from speccore import attached, engines, model_formats, preflight
+from speccore import attached, engines, heads, model_formats, preflight
 from speccore.engines import Bindings
 from speccore.errors import ErrorBody
 from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
@@ -79,6 +79,7 @@ def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
     for runtime in runtimes:
         commands, refusals = _render_all(spec, inventory, runtime, dict.fromkeys((a.name for a in spec.arms), engines.SYMBOLIC))
         refusals += model_formats.refusals(target, drafts, runtime).values()
+        refusals += heads.refusals(spec, target, drafts, runtime).values()
         refusals += [r for arm, draft in drafts.items() if (r := preflight.refusal(target, draft, spec.arm(arm).mode, runtime))]
         if not refusals:
             hashes = {arm: draft.manifest_hash for arm, draft in drafts.items()}
