@@ -181,6 +181,8 @@ def _ask(client: Any, place: containers.Place, engine: str, argv: Sequence[str],
 def _remedy(entry: RuntimeEntry, how: str) -> str:
     if "could not select device driver" in how:
         return "Install NVIDIA's container toolkit and restart the container engine, or leave gpus out."
+    if "CPU" in how:
+        return "Correct limits.cpus of this build: it names processors that this machine has not."
     if "docker-init" in how:
         return "Install docker-init beside the container engine (Debian: in docker.io; elsewhere the package tini)."
     if "memory limit" in how:

@@ -18,7 +18,7 @@ DEAF, CHATTY, FORKING = "/engine/bin/deaf", "/engine/bin/chatty", "/engine/bin/f
 #: Scripts in the engine's place that hand its questions on, so that they are taken for it, and misbehave as a server.
 _SCRIPTS = {
     DEAF: "trap '' TERM\n{engine} \"$@\" &\nwhile :; do wait; sleep 1; done\n",
-    CHATTY: '{engine} "$@" &\nline=$(printf \'x%.0s\' {{1..1000}})\nfor ((i = 0; i < 200000; i++)); do echo "$line"; done\nwait\n',
+    CHATTY: '{engine} "$@" &\nline=$(printf \'x%.0s\' {{1..1000}})\nfor ((i = 0; i < 90000; i++)); do echo "$line"; done\n: > /tmp/logged\nwait\n',
     FORKING: "(trap '' TERM; while :; do sleep 1; done) &\nexec {engine} \"$@\"\n",
 }
 
