@@ -9,7 +9,7 @@ from ..errors import ErrorBody, FlagNotAllowed
 from ..inventory import Capabilities
 from ..spec import BASELINE_MODE, Arm, EngineSettings, ExperimentSpec, FlagValue, Point
 from .llamacpp_arms import SPEC_TYPES, arm_faults, speculation
-from .llamacpp_command import Command, engine_flag_refused, value_faults
+from .llamacpp_command import Command, engine_flag_refused
 from .llamacpp_counts import parse_metrics, probe_counts, window_disagreements
 from .llamacpp_flags import DEFAULT_ALLOWED_FLAGS, MEASURING_FLAGS, OWNED_FLAGS, is_speculation, nearest_flag, without_speculation
 from .llamacpp_help import capabilities
@@ -29,6 +29,7 @@ from .llamacpp_text import (
     tokens_of_text,
 )
 from .shapes import SYMBOLIC, Asked, Bindings, Rendered
+from .words import value_faults
 
 __all__ = [
     "ASKED",

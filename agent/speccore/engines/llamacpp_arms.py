@@ -7,9 +7,10 @@ from typing import Any
 
 from ..errors import ArmNotSupported, ErrorBody, FlagNotAllowed, SpecError, UnknownModel
 from ..spec import BASELINE_MODE, MODES_WITH_DRAFT_MODEL, Arm
-from .llamacpp_command import Command, value_faults
+from .llamacpp_command import Command
 from .llamacpp_flags import nearest_flag
 from .shapes import Bindings
+from .words import value_faults
 
 SPEC_TYPE_FLAG = "--spec-type"
 DRAFT_MODEL_FLAGS = ("--spec-draft-model", "--model-draft")

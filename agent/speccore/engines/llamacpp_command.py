@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import ArmNotSupported, ErrorBody, FlagNotAllowed
 from ..inventory import Capabilities
 from ..spec import FlagValue
-
-_NEGATIVE_NUMBER = re.compile(r"-\d+(\.\d+)?")
+from .words import value_faults, values_of
 
 
 class Command:
@@ -30,7 +28,10 @@ class Command:
     def need(self, what: str, names: tuple[str, ...], *values: object) -> None:
         """Adds a flag that the command can't do without; refuses if the build lacks it."""
         if flag := self.name(*names):
-            self.words += [flag, *map(str, values)]
+            texts = [str(v) for v in values]
+            for _, words, remedy in value_faults(list(texts)):
+                self.refuse(f"{what}: {words}", remedy=remedy, flag=flag)
+            self.words += [flag, *texts]
         else:
             removed = " (this build has removed it)" if names[-1] in self.capabilities.removed_flags else ""
             self.refuse(f"{what} needs the flag {' or '.join(names)}{removed}, which this build doesn't have", flag=names[0])
@@ -55,8 +56,8 @@ class Command:
         """What a flag was given by :meth:`knob`."""
         return self._knobs[flag][0] if flag in self._knobs else None
 
-    def refuse(self, message: str, **details: Any) -> None:
-        self.refusals.append(ArmNotSupported(f"arm {self.arm!r}: {message}", arm=self.arm, **details).body())
+    def refuse(self, message: str, remedy: str | None = None, **details: Any) -> None:
+        self.refusals.append(ArmNotSupported(f"arm {self.arm!r}: {message}", remedy=remedy, arm=self.arm, **details).body())
 
     def add_given(self, given: str, flag: str, value: FlagValue, error: Callable[..., ErrorBody]) -> None:
         """Adds a flag that a person named, ``flag`` being its long name here. ``error(words, remedy, **details)`` makes a refusal."""
@@ -82,20 +83,6 @@ class Command:
         else:
             words = f"{given}: false needs the flag {negative}, which this build doesn't have"
             self.refusals.append(error(words, f"Remove {given}: without it the engine does as it does by itself."))
-
-
-def values_of(value: FlagValue) -> list[str]:
-    return [str(v) for v in (value if isinstance(value, list) else [value])]
-
-
-def value_faults(value: FlagValue) -> list[tuple[str, str, str]]:
-    """(value, what is wrong, remedy). After a flag that takes no value, a word that begins with a dash would be a flag of its own,
-    past every rule."""
-    return [
-        (one, f"the value {one!r} begins with a dash and would be read as a flag", "Give a value that is no flag.")
-        for one in values_of(value)
-        if one.startswith("-") and not _NEGATIVE_NUMBER.fullmatch(one)
-    ]
 
 
 def engine_flag_refused(flag: str) -> Callable[..., ErrorBody]:

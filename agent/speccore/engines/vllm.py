@@ -42,6 +42,7 @@ from .vllm_text import (
     tokens_in,
     tokens_of_text,
 )
+from .words import value_faults
 
 __all__ = [
     "ASKED",
@@ -165,7 +166,10 @@ class _Command:
     def need(self, what: str, name: str, *values: object) -> None:
         """Adds a flag that the command can't do without; refuses if the build lacks it."""
         if flag := first_known(self.capabilities.flags, name):
-            self.words += [flag, *map(str, values)]
+            texts = [str(v) for v in values]
+            for _, words, remedy in value_faults(list(texts)):
+                self.refuse(f"{what}: {words}", remedy, flag=flag)
+            self.words += [flag, *texts]
         else:
             self.refuse(f"{what} needs the flag {name}, which this build doesn't have", flag=name)
 
