@@ -6,11 +6,13 @@ python -m tests.core.test_vllm_commands
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
-from speccore.engines import Bindings, engine
+from speccore.commandline import command_differences
+from speccore.engines import SYMBOLIC, Bindings, engine
 from speccore.presets import Preset, presets
 from speccore.reference import reference_builds, reference_commands
 from speccore.spec import Arm, EngineSettings, ExperimentSpec, Point, parse_spec
@@ -100,6 +102,15 @@ def test_what_a_build_can_do_without_is_left_out_and_what_it_needs_refused() -> 
     poor = build.model_copy(update={"flags": {k: v for k, v in build.flags.items() if k not in ("--max-model-len", "--generation-config")}})
     refused = VLLM.render(EngineSettings(), Arm(name="a", mode="off"), poor, HERE, allowed_flags=(), threads=1).refusals
     assert [r.details["flag"] for r in refused] == ["--max-model-len", "--generation-config"]
+
+
+def test_a_command_shown_can_be_copied_json_and_all() -> None:
+    spec = spec_of(presets()["temperature-toggle"])
+    argv = {a.name: VLLM.render(spec.engine, a, TODAY, SYMBOLIC, allowed_flags=(), threads=1).argv for a in spec.arms}
+    off, draft = command_differences(spec, argv)
+    assert shlex.split(" ".join(p.text for p in draft.parts)) == argv["draft-4"]
+    assert [p.text.split()[0] for p in draft.parts if p.added] == ["--speculative-config", "--per-request-spec-decode-metrics"]
+    assert off.parts[1].text == "serve {target}"
 
 
 # --- requests, and what is loaded ---
