@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from speccore import engines
 from speccore.errors import HostError
+from speccore.spec_rules import yaml_word
 from speccore.yamltext import read_yaml
 
 CONFIG_NAME = "specweb-agent.yaml"
@@ -76,6 +77,12 @@ class RuntimeEntry(_Owned):
         if engine not in engines.names():
             raise ValueError(f"is no known engine; known: {', '.join(engines.names())}")
         return engine
+
+    @field_validator("servers", mode="before")
+    @classmethod
+    def _words(cls, servers: Any) -> Any:
+        """``off`` without quotes is no word to YAML."""
+        return {yaml_word(arm): url for arm, url in servers.items()} if isinstance(servers, dict) else servers
 
     @field_validator("servers")
     @classmethod

@@ -33,11 +33,14 @@ UNCHECKED = (
 )
 
 
-def render(runtime: RuntimeInfo, arm: Arm) -> Rendered:
-    """The address of the arm's server in the place of a command; refused where there is none by the arm's name."""
+def render(runtime: RuntimeInfo, arm: Arm, *, symbolic: bool = False) -> Rendered:
+    """The address of the arm's server in the place of a command; refused where there is none by the arm's name.
+
+    ``symbolic``: a word for it, since it is the host's own as paths are.
+    """
     address = runtime.servers.get(arm.name, "")
     if address:
-        return Rendered(argv=[WORD, address])
+        return Rendered(argv=[WORD, "{server}" if symbolic else address])
     named = ", ".join(runtime.servers)
     refusal = ArmNotSupported(
         f"arm {arm.name!r}: no server of this attached runtime stands for it; servers are there for {named}",

@@ -209,6 +209,12 @@ def test_nobody_there_is_a_runtime_that_can_not_be_used(tmp_path: Path) -> None:
     )
 
 
+def test_an_arm_called_off_needs_no_quotes(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text("runtimes: [{servers: {off: 'http://127.0.0.1:8080'}}]")
+    assert load_config(file).runtimes[0].servers == {"off": "http://127.0.0.1:8080"}
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [

@@ -70,7 +70,8 @@ def test_a_host_takes_each_for_its_own_kind_of_question(host: Host) -> None:
     standing = placement.fit(ATTACHED, offered)
     assert isinstance(standing, placement.Fit)
     assert standing.runtime_hash == "5e" * 32
-    assert standing.commands == {arm: ["(attached)", url] for arm, url in SERVERS.items()}
+    assert standing.commands == {arm: ["(attached)", "{server}"] for arm in SERVERS}  # its address is the host's own, as paths are
+    assert placement.real_commands(ATTACHED, offered, standing) == {arm: ["(attached)", url] for arm, url in SERVERS.items()}
     assert standing.draft_hashes == {}  # what it has loaded nobody can check
     ordinary = placement.fit(made.spec_of(DRAFT | {"draft_model": "demo-draft"}, **SPEC), offered)
     assert isinstance(ordinary, placement.Fit)
