@@ -15,7 +15,7 @@ from speccore.preflight import prefix_hashes
 
 FORMAT = "hf"
 CONFIG = "config.json"
-_FACTS_VERSION = 1
+_FACTS_VERSION = 2
 FACT = f"hf-{_FACTS_VERSION}"
 #: Besides weights: what decides which tokens a text is, and what is computed.
 _FILES = (
@@ -108,11 +108,14 @@ def _tensors(folder: Path) -> Iterator[tuple[str, tuple[str, int]]]:
 
 
 def _has_head(config: dict[str, Any], tensors: dict[str, Any], n_layers: int | None) -> bool:
-    """Promised by the configuration, and there: many copies of a model are stored without their head."""
-    if not any((_number(config, key) or 0) > 0 for key in _HEADS):
-        return False
-    beyond = (int(m[2]) >= n_layers for name in tensors if (m := _LAYER.search(name))) if n_layers else iter(())
-    return any(_HEAD_TENSOR.search(name) for name in tensors) or any(beyond)
+    """By its tensors: a configuration promises a head in many copies that are stored without it, and some never speak of theirs.
+
+    A layer behind the last one is a head only where the configuration says that one follows.
+    """
+    if any(_HEAD_TENSOR.search(name) for name in tensors):
+        return True
+    promised = n_layers is not None and any((_number(config, key) or 0) > 0 for key in _HEADS)
+    return promised and any(int(m[2]) >= (n_layers or 0) for name in tensors if (m := _LAYER.search(name)))
 
 
 def _quantization(config: dict[str, Any], tensors: dict[str, tuple[str, int]]) -> str:

@@ -59,10 +59,11 @@ def test_a_folder_tells_what_a_file_would(tmp_path: Path) -> None:
         ("mtp_num_hidden_layers", "mtp.fc.weight", True),
         ("num_nextn_predict_layers", "model.layers.1.eh_proj.weight", True),  # behind the last layer
         ("num_nextn_predict_layers", "model.layers.0.mlp.up_proj.weight", False),  # promised, and left out of this copy
-        ("other", "mtp.fc.weight", False),
+        ("other", "mtp.fc.weight", True),  # some configurations don't speak of it
+        ("other", "model.layers.1.eh_proj.weight", False),
     ],
 )
-def test_a_head_counts_where_it_is_promised_and_there(tmp_path: Path, key: str, tensor: str, has: bool) -> None:
+def test_a_head_is_told_by_its_tensors(tmp_path: Path, key: str, tensor: str, has: bool) -> None:
     assert info(write(tmp_path / "m", TENSORS | {tensor: (2, 2)}, **{key: 1})).has_mtp is has
 
 
