@@ -208,6 +208,7 @@ def _fixed(build: _Command, settings: EngineSettings, bindings: Bindings) -> Non
     build.want("--stream-interval", 1)
     build.want("--seed", 0)
     build.want("--enable-per-request-metrics")
+    build.want("--enable-prompt-tokens-details")
     build.want("--enable-tokenizer-info-endpoint")
 
 

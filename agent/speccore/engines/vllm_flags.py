@@ -46,7 +46,8 @@ SET_FLAGS: dict[str, str] = {
         """
         --host --port --served-model-name --stream-interval --generation-config --override-generation-config --seed
         --enable-per-request-metrics --no-enable-per-request-metrics --per-request-spec-decode-metrics
-        --enable-tokenizer-info-endpoint --no-enable-tokenizer-info-endpoint --disable-log-stats --help
+        --enable-tokenizer-info-endpoint --no-enable-tokenizer-info-endpoint
+        --enable-prompt-tokens-details --no-enable-prompt-tokens-details --disable-log-stats --help
         """,
         "is set by SpecWeb itself",
     ),
@@ -184,6 +185,7 @@ MEASURING_FLAGS: dict[str, str] = {
     "--seed": "the same in each start",
     "--enable-per-request-metrics": "counts of each request to read beside its answer",
     "--per-request-spec-decode-metrics": "the same: what each step drafted and accepted",
+    "--enable-prompt-tokens-details": "the same: tokens of the prompt that came from a cache",
     "--enable-tokenizer-info-endpoint": "to read the chat template",
 }
 #: Names in the environment that no owner's configuration may set, with the reason.
@@ -192,6 +194,10 @@ NEVER_ENVIRONMENT: dict[str, str] = {
     "VLLM_SERVER_DEV_MODE": "opens the engine to requests that change it",
     "VLLM_ALLOW_INSECURE_SERIALIZATION": _CODE,
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "lets requests load weights",
+    **dict.fromkeys(
+        ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "LD_AUDIT"),
+        "puts code into the engine that no hash of the build covers",
+    ),
     "LD_PRELOAD": "puts code into the engine that no hash of the build covers, also where it is tcmalloc, as vLLM advises",
 }
 
