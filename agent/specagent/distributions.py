@@ -15,7 +15,7 @@ from pathlib import Path
 
 from speccore.canonical import sha256_of
 
-from .filecache import FileCache, file_sha256
+from .filecache import FileCache
 
 _ASK_TIMEOUT_S = 60.0
 _FACT = "distribution"
@@ -23,8 +23,8 @@ _FACT = "distribution"
 _OF_THE_INSTALLATION = re.compile(r"\.dist-info/(RECORD|INSTALLER|REQUESTED|direct_url\.json|uv_[a-z_]+\.json)$|(^|/)__pycache__/|\.pyc$")
 _EXEC_LINE = re.compile(r"^'''exec' (?P<quote>[\"']?)(?P<path>/[^\"'\n]+?)(?P=quote) \"\$0\"")
 _ASK = """
-import json, sys, sysconfig
-print(json.dumps([sys.executable, sys.version.split()[0], sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]))
+import json, site, sys
+print(json.dumps([sys.executable, sys.version.split()[0], *site.getsitepackages()]))
 """
 
 
@@ -34,7 +34,7 @@ class NoEnvironment(ValueError):
 
 @dataclass(frozen=True)
 class Environment:
-    """Of one interpreter. ``folders``: where its distributions are installed."""
+    """Of one interpreter. ``folders``: where its distributions are installed; those of a person (user site) are none of it."""
 
     interpreter: Path
     python: str  # its version
@@ -134,7 +134,7 @@ def _digest(record: Path, rows: list[tuple[str, str]], cache: FileCache) -> tupl
         return str(known["sha256"]), list(known["differing"])
     hashes, differing = {}, []
     for path, said in rows:
-        digest = _sha256(folder / path)
+        digest = _sha256(folder / path, cache)
         hashes[path] = digest
         if digest != _as_hex(said):
             differing.append(path)
@@ -143,9 +143,9 @@ def _digest(record: Path, rows: list[tuple[str, str]], cache: FileCache) -> tupl
     return found, differing
 
 
-def _sha256(path: Path) -> str:
+def _sha256(path: Path, cache: FileCache) -> str:
     try:
-        return file_sha256(path)
+        return cache.digest(path)
     except FileNotFoundError:
         return ""
 

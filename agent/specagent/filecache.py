@@ -63,6 +63,10 @@ class FileCache:
         self._facts[f"~{name}"] = value
         self._dirty = True
 
+    def digest(self, path: Path) -> str:
+        """The same, read anew and not remembered: for one of many files that are remembered together."""
+        return file_sha256(path, self._progress)
+
     def save(self) -> None:
         """Keeps what is known; on a full disk it is simply not kept, which costs time and nothing else."""
         if not self._dirty:

@@ -142,7 +142,9 @@ def _vllm(entry: RuntimeEntry, cache: FileCache) -> Runtime:
         found = vllm_runtime.look(entry.path, engine_environment(entry.env), cache)
     except vllm_runtime.NotUsable as error:
         raise RuntimeBroken(str(error)) from error
-    return Runtime(found.info, dict(entry.env), manifest_now=found.manifest_now, architectures=found.architectures)
+    # What a person installed for himself is no part of the identity, so the engine must not find it.
+    env = {**entry.env, "PYTHONNOUSERSITE": "1"}
+    return Runtime(found.info, env, manifest_now=found.manifest_now, architectures=found.architectures)
 
 
 def version_words(text: str) -> tuple[str, str]:

@@ -95,6 +95,10 @@ def test_the_help_is_asked_once_for_each_state_of_the_build(script: Path) -> Non
     assert fake_vllm.times_asked(script) == 2
 
 
+def test_what_a_person_installed_for_himself_stays_out_of_the_engine(script: Path) -> None:
+    assert read(script, env={"CUDA_VISIBLE_DEVICES": "1"}).env == {"CUDA_VISIBLE_DEVICES": "1", "PYTHONNOUSERSITE": "1"}
+
+
 def test_a_build_that_changes_between_two_starts_ends_the_job(script: Path) -> None:
     held = host(script)
     assert held.inventory.broken_runtimes == []
@@ -135,7 +139,7 @@ def test_a_broken_installation_says_why(script: Path) -> None:
         read(script)
 
 
-@pytest.mark.parametrize("name", ["VLLM_PLUGINS", "LD_PRELOAD", "VLLM_ALLOW_INSECURE_SERIALIZATION"])
+@pytest.mark.parametrize("name", ["VLLM_PLUGINS", "LD_PRELOAD", "PYTHONPATH", "VLLM_ALLOW_INSECURE_SERIALIZATION"])
 def test_a_variable_that_puts_code_into_the_engine_is_refused_by_name(script: Path, name: str) -> None:
     with pytest.raises(RuntimeBroken, match=f"env: {name} ") as raised:
         read(script, env={name: "1"})

@@ -382,6 +382,11 @@ def test_names_in_the_environment_that_no_owner_may_set() -> None:
         "VLLM_ALLOW_INSECURE_SERIALIZATION",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
         "LD_PRELOAD",
+        "LD_AUDIT",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "PYTHONSTARTUP",
+        "PYTHONUSERBASE",
     }
     assert all(NEVER_ENVIRONMENT.values())
     assert VLLM.NEVER_ENVIRONMENT is NEVER_ENVIRONMENT
