@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speccore import engines, settled, table
+from speccore import engines, position_text, settled, table
 from speccore.budget import in_words
 from speccore.inventory import ModelInfo
 from speccore.measurement import Interval, JobAnalysis
@@ -49,6 +49,7 @@ def markdown(told: Told, analysis: JobAnalysis) -> str:
         _table(analysis),
         _width(told, analysis),
         _tasks(analysis),
+        _positions(analysis),
         _fit(analysis),
         _came_with(analysis),
         _integrity(analysis),
@@ -85,6 +86,14 @@ def _tasks(analysis: JobAnalysis) -> str:
     """A list with a line for each arm at each point of tasks."""
     head, *lines = task_lines(analysis).splitlines() or [""]
     return "\n".join([head.capitalize(), "", *(f"- {_text(line.strip())}" for line in lines)]) if lines else ""
+
+
+def _positions(analysis: JobAnalysis) -> str:
+    """A list with a line for each arm with a model drafter at each point."""
+    head, *lines = position_text.position_lines(analysis).splitlines() or [""]
+    if not lines:
+        return ""
+    return "\n".join([f"{head[:-1].capitalize()} ({position_text.NOTE}):", "", *(f"- {_text(line.strip())}" for line in lines)])
 
 
 def _fit(analysis: JobAnalysis) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .attached import LABEL
 from .formats import reason
 from .measurement import ComparisonResult, Interval, JobAnalysis, Maybe, value_of
+from .position_text import position_lines
 from .quality_results import AgreementResult, SamplingResult
 from .task_text import task_lines
 
@@ -36,6 +37,7 @@ def analysis_text(analysis: JobAnalysis) -> str:
         comparison_table(analysis),
         answer_lines(analysis),
         task_lines(analysis),
+        position_lines(analysis),
         fit_lines(analysis),
         _quality(analysis),
         failed_checks(analysis),

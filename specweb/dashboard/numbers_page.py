@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.urls import reverse
+from speccore import position_text
 from speccore.measurement import AttemptMeasurement, ComparisonResult, Interval, Number, ProbeMeasurement, Withheld
 from speccore.metrics import METRICS
 from speccore.spec import ExperimentSpec
@@ -136,7 +137,9 @@ def context(
         "decode_ratio_definition": METRICS["task_decode_ratio"].definition,
         "tail_heads": HEADS,
         "tails": tail_rows(c.tails, c.arm, spec.baseline.name),
-        "positions": _positions(c),
+        "positions": position_text.positions(c),
+        "position_heads": [comparison_table.definition(m) for m in ("accepted_by_position", "conditional_by_position")],
+        "position_note": position_text.NOTE,
         "drafters": [DrafterLine(d.type, [metric_cell(getattr(d, f), m, "#probes") for _, f, m in DRAFTER_HEADS]) for d in c.drafters],
         "drafter_heads": [comparison_table.Head(head, comparison_table.definition(metric)) for head, _, metric in DRAFTER_HEADS],
         "blocks": [BlockLine(b, formats.ratio(math.exp(v)), f"{v:+.4f}".replace("-", "−")) for b, v in sorted(c.block_values.items())],
@@ -166,13 +169,6 @@ def _metric_line(c: ComparisonResult, metric: str, arm: str, baseline: str) -> M
         baseline=metric_cell(getattr(c, baseline), metric, "#probes") if baseline else Cell(),
         source=next((v.source.field for v in values if isinstance(v, Number)), m.source),
     )
-
-
-def _positions(c: ComparisonResult) -> list[tuple[int, str]] | Withheld:
-    """Share of verify steps whose draft was accepted at least up to each position."""
-    if isinstance(c.accepted_by_position, Withheld):
-        return c.accepted_by_position
-    return [(i, f"{100 * share:.0f}") for i, share in enumerate(c.accepted_by_position, 1)]
 
 
 def probe_lines(point: str, baseline: str, attempts: Sequence[tuple[Attempt, AttemptMeasurement]]) -> list[ProbeLine]:

@@ -32,6 +32,7 @@ from . import (
     live_views,
     memory_section,
     numbers_page,
+    position_section,
     quality_section,
     settled_section,
     strips,
@@ -121,6 +122,9 @@ def _answers(job: Job, spec: ExperimentSpec, titles: Mapping[str, str], inventor
         "break_even": break_even.break_even_rows(spec, analysis, titles, url),
         "tasks": task_section.task_groups(spec, analysis, titles, url),
         "task_heads": task_section.heads(),
+        "positions": position_section.position_groups(spec, analysis, titles, url),
+        "position_heads": position_section.heads(),
+        "position_note": position_section.NOTE,
         "settled": settled_section.settled_section(spec, analysis),
         "memory": memory_section.memory_section(
             spec, analysis, memory_queries.memory_of_trials(job), inventory, _models(job, spec, inventory)
