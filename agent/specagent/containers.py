@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from speccore import engines
 from speccore.inventory import ModelInfo
 
 from .config import Limits
@@ -25,8 +26,6 @@ _OOM_SCORE = 500  # as the keeper gives it to processes: the engine goes before 
 
 #: What an engine finds in its environment beside what the image and the owner set. The user need not be known to the image.
 _ENVIRONMENT = {"HOME": SCRATCH, "TMPDIR": SCRATCH, "USER": "specweb", "LOGNAME": "specweb"}
-#: Engines that compile at run time load what they have built from the scratch folder.
-_BUILDS_CODE = frozenset({"vllm"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,8 @@ def body(
 ) -> dict[str, Any]:
     """A container's creation as the engine's API takes it. ``network``: the name of its own, or "none"."""
     limits = place.limits
-    code = "exec" if engine in _BUILDS_CODE else "noexec"
+    # what a Python package compiles at run time it loads from the scratch folder
+    code = "exec" if engines.engine(engine).ASKED.packaged == "python" else "noexec"
     host: dict[str, Any] = {
         "NetworkMode": network,
         "Dns": ["127.0.0.1"],  # else the engine's own resolver would ask the world on the container's behalf
