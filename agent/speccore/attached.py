@@ -18,7 +18,7 @@ from .inventory import RuntimeInfo
 from .spec import Arm, ExperimentSpec
 
 #: Stands in the place of a command.
-WORD = "(attached)"
+WORD = "attached"
 LABEL = "not restarted"
 #: Of a model that only a server tells of: its hash is of what is said, and there is no file to look at.
 SERVED = "served"

@@ -44,7 +44,6 @@ class Strip:
     band: tuple[float, float]  # x and width of the margin
     one: float
     next_step: str = ""
-    not_restarted: bool = False
 
 
 #: Verdicts that name an arm to run; the others say that none is worth it.
@@ -96,7 +95,6 @@ def _strip(
         band=(left, round(right - left, 1)),
         one=scale(1.0),
         next_step=shown.verdict.next_step,
-        not_restarted=shown.not_restarted,
     )
 
 

@@ -113,7 +113,7 @@ def test_its_evidence_tells_an_address_and_no_process(
         launch = records.Launch.model_validate_json((folder / records.LAUNCH).read_text())
         arm = ran.offer.plan.trials[[t.id for t in ran.offer.plan.trials].index(report.trial)].arm
         assert (launch.kind, launch.pid, launch.stopped_by, launch.port) == ("attached", 0, "", servers[arm].port)
-        assert launch.argv == ["(attached)", servers[arm].url]
+        assert launch.argv == ["attached", servers[arm].url]
         samples = [json.loads(line) for line in (folder / records.SAMPLES).read_text().splitlines()]
         assert samples
         assert all(s.get("rss_bytes") is None and s.get("pss_bytes") is None and s.get("others_cpu_percent") is None for s in samples)

@@ -70,8 +70,8 @@ def test_a_host_takes_each_for_its_own_kind_of_question(host: Host) -> None:
     standing = placement.fit(ATTACHED, offered)
     assert isinstance(standing, placement.Fit)
     assert standing.runtime_hash == "5e" * 32
-    assert standing.commands == {arm: ["(attached)", "{server}"] for arm in SERVERS}  # its address is the host's own, as paths are
-    assert placement.real_commands(ATTACHED, offered, standing) == {arm: ["(attached)", url] for arm, url in SERVERS.items()}
+    assert standing.commands == {arm: ["attached", "{server}"] for arm in SERVERS}  # its address is the host's own, as paths are
+    assert placement.real_commands(ATTACHED, offered, standing) == {arm: ["attached", url] for arm, url in SERVERS.items()}
     assert standing.draft_hashes == {}  # what it has loaded nobody can check
     ordinary = placement.fit(made.spec_of(DRAFT | {"draft_model": "demo-draft"}, **SPEC), offered)
     assert isinstance(ordinary, placement.Fit)
@@ -100,7 +100,9 @@ def test_every_page_with_a_verdict_says_not_restarted(job: Job, who: sample.Peop
         page = client.get(url).content.decode()
         assert "not restarted" in page, url
     page = client.get(reverse("experiment", args=[job.experiment_id])).content.decode()
-    assert page.count("<small>not restarted</small>") >= 2  # the strip and the row
+    assert "not restarted: its servers stood throughout" in page  # the answer
+    assert page.count("<small>not restarted</small>") == 1  # its row
+    assert "a server start of its own" not in page
     assert "Nobody can check the hashes of its program and model files" in page
     assert "Take it home" not in page
 
