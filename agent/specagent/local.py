@@ -106,7 +106,7 @@ def make_offer(spec: ExperimentSpec, host: Host, workloads: Mapping[str, Workloa
     for arm, headless in heads.refusals(spec, target, drafts, runtime).items():
         refusals.setdefault(arm, []).append(headless)
     for arm, draft in drafts.items():
-        if unfit := preflight.refusal(target, draft, spec.arm(arm).mode, runtime):
+        if unfit := preflight.refusal(target, draft, spec.arm(arm).mode, runtime, translated=preflight.translates(spec.arm(arm))):
             refusals.setdefault(arm, []).append(unfit)
     if refusals:
         lines = [f"  arm {arm!r}: {r.message}" + (f" {r.remedy}" if r.remedy else "") for arm, refused in refusals.items() for r in refused]
@@ -123,7 +123,11 @@ def doubts(spec: ExperimentSpec, inventory: HostInventory) -> list[str]:
     except SpecWebError:
         return []
     pairs = [(arm, models[name]) for arm in spec.arms if (name := attached.helper(spec, arm)) in models]
-    found = [preflight.warning(target, draft, arm.mode, runtime) for arm, draft in pairs] if target else []
+    found = (
+        [preflight.warning(target, draft, arm.mode, runtime, translated=preflight.translates(arm)) for arm, draft in pairs]
+        if target
+        else []
+    )
     return list(dict.fromkeys(words for words in found if words))
 
 

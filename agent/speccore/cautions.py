@@ -191,7 +191,7 @@ def _of_place(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
         if words := _too_long_to_take_back(spec, arm, place):
             yield caution(f"arms.{i}.mode", words)
         draft = place.drafts.get(arm.name)
-        if draft and (words := preflight.warning(place.target, draft, arm.mode, place.runtime)):
+        if draft and (words := preflight.warning(place.target, draft, arm.mode, place.runtime, translated=preflight.translates(arm))):
             yield caution(f"arms.{i}.draft_model", f"{words} (on {place.name})")
 
 

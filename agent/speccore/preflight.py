@@ -3,6 +3,9 @@
 llama-server compares the vocabularies itself when it loads a helper (mode *draft*): their kind, whether and with which token
 texts begin and end, their sizes, and the text of each token. A pair that it refuses is loaded all the same, and then served
 without speculation. What it doesn't look at (merges, other special tokens, chat templates) lets a pair start that guesses badly.
+
+vLLM compares the numbers of tokens alone and ends at its start if they differ, unless it is told to translate. A helper with as
+many other tokens starts, and drafts by their numbers.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass, field
 
 from .errors import ErrorBody, VocabMismatch
 from .inventory import ModelInfo, RuntimeInfo, TokenizerInfo
+from .spec import Arm
 
 #: Modes whose helper is a whole model with a vocabulary of its own; the heads of other modes have none, or map theirs.
 MODES_COMPARED = frozenset({"draft"})
@@ -49,11 +53,18 @@ def compare_pair(target: ModelInfo, draft: ModelInfo) -> PairCheck:
     return PairCheck(refused, differs)
 
 
-def refusal(target: ModelInfo, draft: ModelInfo, mode: str, runtime: RuntimeInfo) -> ErrorBody | None:
-    """That the engine build would serve this pair without speculation; None where it will draft, or where that is not known.
+def translates(arm: Arm) -> bool:
+    """Whether vLLM is told to draft with the tokens that both vocabularies have."""
+    return arm.extra.get("use_heterogeneous_vocab") is True
 
-    Builds of the older dialect are not spoken for: some translate between vocabularies.
+
+def refusal(target: ModelInfo, draft: ModelInfo, mode: str, runtime: RuntimeInfo, *, translated: bool = False) -> ErrorBody | None:
+    """That the engine build would serve this pair without speculation, or not at all; None where it will draft, or where that is not known.
+
+    Builds of the older dialect are not spoken for: some translate between vocabularies. ``translated``: see :func:`translates`.
     """
+    if mode in MODES_COMPARED and runtime.engine == "vllm" and not translated:
+        return _refusal_by_number(target, draft)
     if mode not in MODES_COMPARED or runtime.engine != "llama-server" or runtime.capabilities.dialect != "spec-type":
         return None
     why = compare_pair(target, draft).refused
@@ -63,15 +74,27 @@ def refusal(target: ModelInfo, draft: ModelInfo, mode: str, runtime: RuntimeInfo
     return VocabMismatch(words, target=target.alias, draft=draft.alias).body()
 
 
-def warning(target: ModelInfo, draft: ModelInfo, mode: str, runtime: RuntimeInfo | None) -> str:
+def _refusal_by_number(target: ModelInfo, draft: ModelInfo) -> ErrorBody | None:
+    there, here = target.vocab_size, draft.vocab_size
+    if not there or not here or there == here:
+        return None
+    words = f"{draft.alias} can't draft for {target.alias}: it knows {here:,} tokens, the target {there:,} (vLLM would end at its start)"
+    remedy = "Take a helper with the target's vocabulary, or let vLLM translate: use_heterogeneous_vocab: true in the arm's extra."
+    return VocabMismatch(words, remedy=remedy, target=target.alias, draft=draft.alias).body()
+
+
+def warning(target: ModelInfo, draft: ModelInfo, mode: str, runtime: RuntimeInfo | None, *, translated: bool = False) -> str:
     """What a colleague would say of a pair that starts; empty if nothing."""
     found = compare_pair(target, draft)
+    if mode in MODES_COMPARED and translated:
+        return ""
     if mode in MODES_BY_NUMBER and found.refused:
         return f"{draft.alias} is no head of {target.alias}: {'; '.join(found.refused)}: the engine drafts with it all the same, by the numbers of tokens"
     if mode not in MODES_COMPARED or (runtime and refusal(target, draft, mode, runtime)):
         return ""
     if found.refused:
-        return f"{draft.alias} can't be expected to draft for {target.alias}: {'; '.join(found.refused)}"
+        blind = ": vLLM compares their numbers only, and drafts by them" if runtime and runtime.engine == "vllm" else ""
+        return f"{draft.alias} can't be expected to draft for {target.alias}: {'; '.join(found.refused)}{blind}"
     if not found.differs:
         return ""
     return f"{draft.alias} and {target.alias} differ in {_listed(found.differs)}: the pair starts, and the helper may only guess worse"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from speccore.canonical import sha256_of
 from speccore.inventory import Capabilities, ModelInfo, RuntimeInfo, TokenizerInfo
-from speccore.preflight import compare_pair, prefix_hashes, refusal, warning
+from speccore.preflight import compare_pair, prefix_hashes, refusal, translates, warning
+from speccore.spec import Arm
 
 TOKENS = [f"t{i}" for i in range(400)]
 
@@ -141,3 +142,31 @@ def test_hashes_tell_vocabularies_apart_at_each_size() -> None:
     assert prefix_hashes(["a" * 2, *TOKENS[1:]]) == whole  # the first five are not looked at
     assert prefix_hashes([*TOKENS[:5], "t", "5t6", *TOKENS[7:]])[0] != whole[0]  # where a token ends counts
     assert prefix_hashes(["a"]) == prefix_hashes(["b"])
+
+
+class TestVllmsRule:
+    def test_it_compares_numbers_only_and_ends_if_they_differ(self) -> None:
+        smaller = model("small", None, vocab_size=399)
+        refused = refusal(TARGET, smaller, "draft", runtime("vllm", "vllm"))
+        assert refused is not None
+        assert (refused.code, refused.details) == ("vocab_mismatch", {"target": "big", "draft": "small"})
+        assert "it knows 399 tokens, the target 400 (vLLM would end at its start)" in refused.message
+        assert "use_heterogeneous_vocab" in refused.remedy
+        assert refusal(TARGET, smaller, "draft", runtime()) is None  # which llama-server takes
+        assert refusal(TARGET, smaller, "eagle", runtime("vllm", "vllm")) is None  # a head maps its own
+        assert refusal(TARGET, model("small", None, vocab_size=None), "draft", runtime("vllm", "vllm")) is None
+
+    def test_as_many_other_tokens_start_and_are_warned_of(self) -> None:
+        other = model("small", tokenizer([f"u{i}" for i in range(400)]))
+        assert refusal(TARGET, other, "draft", runtime("vllm", "vllm")) is None
+        said = warning(TARGET, other, "draft", runtime("vllm", "vllm"))
+        assert said.endswith("its vocabulary has other tokens than the target's: vLLM compares their numbers only, and drafts by them")
+        assert warning(TARGET, model("small", tokenizer()), "draft", runtime("vllm", "vllm")) == ""
+
+    def test_told_to_translate_it_takes_any(self) -> None:
+        arm = Arm(name="d", mode="draft", draft_model="small", draft_limit=3, extra={"use_heterogeneous_vocab": True})
+        other = model("small", tokenizer([f"u{i}" for i in range(300)]))
+        assert translates(arm)
+        assert refusal(TARGET, other, "draft", runtime("vllm", "vllm"), translated=translates(arm)) is None
+        assert warning(TARGET, other, "draft", runtime("vllm", "vllm"), translated=translates(arm)) == ""
+        assert not translates(arm.model_copy(update={"extra": {}}))

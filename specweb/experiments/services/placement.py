@@ -12,7 +12,7 @@ from speccore.errors import ErrorBody
 from speccore.inventory import HostInventory, ModelInfo, RuntimeInfo
 from speccore.jobstate import HELD, JobState
 from speccore.rendering import render
-from speccore.spec import ExperimentSpec, Placement, RuntimeSelector
+from speccore.spec import Arm, ExperimentSpec, Placement, RuntimeSelector
 
 from specweb.experiments.models import Host
 
@@ -80,7 +80,7 @@ def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
         commands, refusals = _render_all(spec, inventory, runtime, dict.fromkeys((a.name for a in spec.arms), engines.SYMBOLIC))
         refusals += model_formats.refusals(target, drafts, runtime).values()
         refusals += heads.refusals(spec, target, drafts, runtime).values()
-        refusals += [r for arm, draft in drafts.items() if (r := preflight.refusal(target, draft, spec.arm(arm).mode, runtime))]
+        refusals += [r for arm, draft in drafts.items() if (r := _unfit(spec.arm(arm), target, draft, runtime))]
         if not refusals:
             hashes = {arm: draft.manifest_hash for arm, draft in drafts.items()}
             return Fit(runtime.manifest_hash, target.manifest_hash, hashes, commands, [d.uuid for d in inventory.devices])
@@ -98,6 +98,10 @@ def _in_short(messages: list[str]) -> str:
 def find_model(name: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
     """By alias, or by manifest hash."""
     return next((m for m in models if name in (m.alias, m.manifest_hash)), None)
+
+
+def _unfit(arm: Arm, target: ModelInfo, draft: ModelInfo, runtime: RuntimeInfo) -> ErrorBody | None:
+    return preflight.refusal(target, draft, arm.mode, runtime, translated=preflight.translates(arm))
 
 
 def selects(selector: RuntimeSelector, runtime: RuntimeInfo) -> bool:
