@@ -5,13 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from specagent import local, runner
+from specagent.asking import Address
 from specagent.config import Config, ModelEntry, RuntimeEntry
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
+from specagent.prepared import launch_command
 from specagent.runtimes import Runtime, RuntimeBroken, read_runtime
-from speccore.errors import BuildChanged
+from speccore.errors import BuildChanged, ModelFormat, SpecError
+from speccore.workload import Workload
 
+from demo.train import hf
 from tests.agent import fake_vllm
+from tests.agent.conftest import make_spec
+from tests.agent.test_hf_models import write
 
 
 def read(script: Path, cache: FileCache | None = None, env: dict[str, str] | None = None) -> Runtime:
@@ -147,8 +154,6 @@ def test_a_variable_that_puts_code_into_the_engine_is_refused_by_name(script: Pa
 
 
 def test_a_folder_and_a_file_stand_beside_each_other_in_the_inventory(script: Path, tmp_path: Path) -> None:
-    from tests.agent.test_hf_models import write
-
     folder = write(tmp_path / "models/small")
     config = Config(
         state_dir=tmp_path / "state", runtimes=[RuntimeEntry(engine="vllm", path=script)], models=[ModelEntry(alias="mine", path=folder)]
@@ -156,3 +161,40 @@ def test_a_folder_and_a_file_stand_beside_each_other_in_the_inventory(script: Pa
     held = take_inventory(config, FileCache(tmp_path / "state/files.json"))
     assert [(m.alias, m.format) for m in held.inventory.models] == [("mine", "hf")]
     assert held.model(held.inventory.models[0].manifest_hash).path == str(folder)
+
+
+@pytest.mark.parametrize(("architecture", "refused"), [("LlamaForCausalLM", False), ("OwnForCausalLM", True)])
+def test_code_that_a_model_brings_is_never_needed_or_the_model_is_refused(
+    script: Path, tmp_path: Path, workload: Workload, architecture: str, refused: bool
+) -> None:
+    folder = write(tmp_path / "models/mine", architectures=[architecture], auto_map={"AutoConfig": "own.Config"})
+    config = Config(
+        state_dir=tmp_path / "state",
+        runtimes=[RuntimeEntry(engine="vllm", path=script)],
+        models=[ModelEntry(alias="mine", path=folder)],
+    )
+    held = take_inventory(config, FileCache(tmp_path / "state/files.json"))
+    spec = make_spec(
+        target={"model": "mine"},
+        runtime={"engine": "vllm"},
+        arms=[{"name": "off", "mode": "off"}, {"name": "ngram-4", "mode": "ngram", "draft_limit": 4, "ngram_size": 3}],
+    )
+    workloads = {workload.name: workload}
+    offer = local.make_offer(spec, held, workloads)
+    if refused:
+        with pytest.raises(ModelFormat, match=r"mine is of the architecture OwnForCausalLM, for which its folder brings code \(auto_map\)"):
+            runner.prepare(offer, workloads, held)
+    else:
+        assert "--trust-remote-code" not in launch_command(runner.prepare(offer, workloads, held), "off", Address("127.0.0.1", 1))[0].argv
+
+
+def test_a_file_for_llama_server_is_refused_before_anything_starts(script: Path, tmp_path: Path, workload: Workload) -> None:
+    config = Config(
+        state_dir=tmp_path / "state",
+        runtimes=[RuntimeEntry(engine="vllm", path=script)],
+        models=[ModelEntry(alias="target", path=hf.GGUFS / "target.gguf")],
+    )
+    held = take_inventory(config, FileCache(tmp_path / "state/files.json"))
+    spec = make_spec(runtime={"engine": "vllm"}, arms=[{"name": "off", "mode": "off"}, {"name": "n", "mode": "ngram", "draft_limit": 4}])
+    with pytest.raises(SpecError, match=r"vllm reads a folder with config\.json and safetensors, and target is a GGUF file"):
+        local.make_offer(spec, held, {workload.name: workload})
