@@ -107,9 +107,13 @@ class Bench:
     models: Path
     workload: Workload
 
-    def config(self, image: str = "", *, path: str = "", **limits: object) -> Config:
+    def config(self, image: str = "", *, path: str = "", engine: str = "llama-server", **limits: object) -> Config:
         entry = RuntimeEntry(
-            image=image or self.image, path=Path(path) if path else None, docker=self.socket, limits=Limits.model_validate(limits)
+            engine=engine,
+            image=image or self.image,
+            path=Path(path) if path else None,
+            docker=self.socket,
+            limits=Limits.model_validate(limits),
         )
         models = [ModelEntry(alias=name, path=self.models / f"{name}.gguf") for name in ("target", "draft")]
         return Config(state_dir=self.folder / "state", runtimes=[entry], models=models, threads=1)

@@ -12,6 +12,7 @@ from typing import IO
 
 #: Beside the engine: what the tests look around with from inside.
 PROGRAMS = ("bash", "cat", "id", "sleep", "timeout", "touch")
+VLLM_HELP = Path(__file__).resolve().parents[1] / "logs" / "vllm" / "v0.32.0.help-all.txt"
 ENGINE = "/engine/bin/llama-server"
 DEAF, CHATTY, FORKING = "/engine/bin/deaf", "/engine/bin/chatty", "/engine/bin/forking"
 
@@ -21,6 +22,9 @@ _SCRIPTS = {
     CHATTY: '{engine} "$@" &\nline=$(printf \'x%.0s\' {{1..1000}})\nfor ((i = 0; i < 90000; i++)); do echo "$line"; done\n: > /tmp/logged\nwait\n',
     FORKING: "(trap '' TERM; while :; do sleep 1; done) &\nexec {engine} \"$@\"\n",
 }
+#: Says what a recorded vLLM says of itself, and is none.
+FAKE_VLLM, _HELP = "/engine/bin/fake-vllm", "/engine/vllm-help.txt"
+_SAYS = f'case "$*" in *--help*) exec cat {_HELP};; --version) echo 0.32.0+cpu;; *) exit 3;; esac'
 
 
 def write_tar(out: IO[bytes], llama_server: Path) -> None:
@@ -36,6 +40,8 @@ def write_tar(out: IO[bytes], llama_server: Path) -> None:
             tar.addfile(entry)
         for name, path in sorted(files.items()):
             _add(tar, name, path.resolve().read_bytes())
+        _add(tar, _HELP, VLLM_HELP.read_bytes())
+        _add(tar, FAKE_VLLM, f"#!/bin/bash\n{_SAYS}\n".encode())
         for name, script in _SCRIPTS.items():
             asked = f'for w in "$@"; do case $w in --version|--help|--list-devices) exec {ENGINE} "$@";; esac; done\n'
             _add(tar, name, f"#!/bin/bash\n{asked}{script.format(engine=ENGINE)}".encode())

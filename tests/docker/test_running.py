@@ -12,12 +12,14 @@ from specagent import container_start, evidence, probing
 from specagent.config import Config, RuntimeEntry
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
+from specagent.runtimes import read_runtime
+from speccore import engines
 from speccore.measure import measure_attempt
 from speccore.measurement import Withheld
 
 from tests.agent.conftest import Ran, make_spec
 from tests.docker.conftest import TAG, Bench
-from tests.docker.image import ENGINE
+from tests.docker.image import ENGINE, FAKE_VLLM, VLLM_HELP
 
 
 def run(bench: Bench, host: Host, out: str) -> Ran:
@@ -130,6 +132,14 @@ def test_an_image_is_identified_by_its_digest_and_asked_what_it_can_do(bench: Be
     assert bench.left() == [], "nothing is left of asking"
 
 
+def test_vllm_in_an_image_is_asked_in_its_own_way(bench: Bench) -> None:
+    (entry,) = bench.config(path=FAKE_VLLM, engine="vllm").runtimes
+    info = read_runtime(entry, FileCache(bench.folder / "files.json")).info
+    assert (info.engine, info.kind, info.version, info.backend) == ("vllm", "container", "0.32.0+cpu", "cpu")
+    assert info.capabilities == engines.engine("vllm").capabilities(VLLM_HELP.read_text())
+    assert info.manifest == {f"image:{FAKE_VLLM}": bench.image.removeprefix("sha256:")}
+
+
 @pytest.mark.parametrize(
     ("named", "path", "why", "remedy"),
     [
@@ -142,8 +152,6 @@ def test_an_image_is_identified_by_its_digest_and_asked_what_it_can_do(bench: Be
     ],
 )
 def test_an_image_that_can_not_be_used_says_why_and_what_to_do(bench: Bench, named: str, path: str, why: str, remedy: str) -> None:
-    from specagent.runtimes import read_runtime
-
     (entry,) = bench.config(named, path=path).runtimes
     with pytest.raises(probing.RuntimeBroken, match=why) as broken:
         read_runtime(entry, FileCache(bench.folder / "files.json"))
@@ -153,8 +161,6 @@ def test_an_image_that_can_not_be_used_says_why_and_what_to_do(bench: Bench, nam
 
 
 def test_the_tags_remedy_is_what_can_be_written_instead(bench: Bench) -> None:
-    from specagent.runtimes import read_runtime
-
     (entry,) = bench.config(TAG).runtimes
     with pytest.raises(probing.RuntimeBroken) as broken:
         read_runtime(entry, FileCache(bench.folder / "files.json"))
