@@ -24,7 +24,13 @@ def refusals(target: ModelInfo, drafts: Mapping[str, ModelInfo], runtime: Runtim
 
 def _refusal(model: ModelInfo, runtime: RuntimeInfo, arm: str) -> ErrorBody | None:
     read: tuple[str, ...] = getattr(engines.engine(runtime.engine), "MODEL_FORMATS", ())
-    if runtime.kind == "attached" or model.format == SERVED or not read or model.format in read:
+    if runtime.kind == "attached":
+        return None
+    if model.format == SERVED:
+        said = f"{model.alias} is known by the word of a server that stands already, and no file of it is offered here"
+        remedy = "Ask that server (runtime.attached: true), or name the model's file in the agent's configuration."
+        return ModelFormat(f"arm {arm!r}: {said}" if arm else said, remedy=remedy, model=model.alias, format=model.format).body()
+    if not read or model.format in read:
         return None
     wants = " or ".join(WORDS.get(name, name) for name in read)
     said = f"{runtime.engine} reads {wants}, and {model.alias} is {WORDS.get(model.format, model.format)}"

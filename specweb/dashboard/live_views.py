@@ -32,6 +32,7 @@ def progress_context(
     running = job_progress.running_of(job)
     return {
         "job": job,
+        "spec": spec,
         "progress": progress,
         "arm_keys": trial_strip.arm_keys(trials),
         "blocks": trial_strip.trial_blocks(job, trials, running.trial if running else "", page_queries.climates(job)),

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.urls import reverse
-from speccore.inventory import Capabilities, RuntimeInfo
+from speccore.attached import SERVED
+from speccore.inventory import Capabilities, ModelInfo, RuntimeInfo
+from speccore.workloads import builtin
 
 from specweb.experiments.models import Host, Job
 from specweb.experiments.services import placement
 from specweb.experiments.services.checking import check
 from specweb.experiments.services.hosts import store_inventory
+from specweb.experiments.services.preview import preview
+from specweb.experiments.services.submission import seed_workload
 from tests.core import made
 from tests.web import sample
 from tests.web.measured import job_of, scatter
@@ -83,6 +87,27 @@ def test_an_arm_without_a_server_is_refused_in_the_preview(host: Host) -> None:
     nofit = placement.fit(made.spec_of(DRAFT | {"name": "draft-9"}, **SPEC, runtime={"attached": True}), host.inventory.parsed)
     assert isinstance(nofit, placement.NoFit)
     assert "no server of this attached runtime stands for it; servers are there for off, draft-4" in nofit.reason
+
+
+def test_the_preview_shows_addresses_to_the_team(who: sample.People, host: Host) -> None:
+    for workload in builtin().values():
+        seed_workload(workload)
+    found = preview(ATTACHED, who.team, now=datetime.now(UTC))
+    (shown,) = found.hosts
+    assert [(c.arm, [p.text for p in c.parts]) for c in shown.commands] == [(arm, ["attached", url]) for arm, url in SERVERS.items()]
+
+
+def test_a_model_that_only_a_server_tells_of_is_asked_there_and_nowhere_else(host: Host) -> None:
+    assert host.inventory
+    offered = host.inventory.parsed
+    served = ModelInfo(alias="theirs", manifest_hash="7" * 64, path="/srv/theirs.gguf", format=SERVED, size_bytes=0)
+    offered = offered.model_copy(update={"models": [*offered.models, served]})
+    asked = SPEC | {"target": {"model": "theirs"}}
+    assert isinstance(placement.fit(made.spec_of(DRAFT, **asked, runtime={"attached": True}), offered), placement.Fit)
+    ngram = {"name": "n", "mode": "ngram-simple"}
+    nofit = placement.fit(made.spec_of(ngram, **asked), offered)
+    assert isinstance(nofit, placement.NoFit)
+    assert "theirs is known by the word of a server" in nofit.reason
 
 
 def test_what_needs_a_start_is_told_beside_its_field(who: sample.People, host: Host) -> None:
