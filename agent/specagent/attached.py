@@ -65,7 +65,7 @@ def look(entry: RuntimeEntry) -> Looked:
         capabilities=Capabilities(dialect="attached", flags={}),
         kind="attached",
         servers=dict(entry.servers),
-        oddities=_oddities(entry.servers, list(builds), list(names)),
+        oddities=oddities(entry.servers, list(builds), list(names)),
     )
     return Looked(info, [_served_model(name, said.values(), module) for name in names])
 
@@ -112,7 +112,7 @@ def _lasting(value: Any) -> Any:
     return [_lasting(v) for v in value] if isinstance(value, list) else value
 
 
-def _oddities(servers: Mapping[str, str], builds: list[str], models: list[str]) -> list[str]:
+def oddities(servers: Mapping[str, str], builds: list[str], models: list[str]) -> list[str]:
     found = ["identified by what the servers say of themselves and by no file"]
     if len(builds) > 1:
         found.append(f"its servers are of different builds: {', '.join(builds)}")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import socket
 import subprocess
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from specagent import local
+from specagent import attached, local
 from specagent.config import Config, ConfigInvalid, ModelEntry, RuntimeEntry, load_config
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
@@ -33,8 +35,8 @@ SPECULATES = ("--spec-type", "draft-simple", "--spec-draft-n-max", "3")
 class Standing:
     """A llama-server that this test started as somebody would, outside of the agent."""
 
-    def __init__(self, program: Path, model: Path, *more: str) -> None:
-        self.port = free_port()
+    def __init__(self, program: Path, model: Path, *more: str, port: int = 0) -> None:
+        self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         command = [str(program), "--model", str(model), "--port", str(self.port), "--ctx-size", "512", "--parallel", "1", *more]
         flags = ["--threads", "1", "--metrics", "--no-webui"]
@@ -149,12 +151,12 @@ def test_what_its_servers_serve_can_be_asked_for_without_a_file(servers: dict[st
 def test_it_is_taken_only_by_an_experiment_that_says_so(
     servers: dict[str, Standing], tmp_path: Path, demo_models: Path, host: Host
 ) -> None:
-    attached = on(urls(servers), tmp_path, demo_models)
+    standing = on(urls(servers), tmp_path, demo_models)
     with pytest.raises(NoHostCanRun, match="no engine build on this host fits"):
-        local.chosen_runtime(make_spec(), attached.inventory.runtimes)
+        local.chosen_runtime(make_spec(), standing.inventory.runtimes)
     with pytest.raises(NoHostCanRun, match="'attached': True"):
         local.chosen_runtime(make_spec(**ATTACHED), host.inventory.runtimes)
-    both = [*attached.inventory.runtimes, *host.inventory.runtimes]
+    both = [*standing.inventory.runtimes, *host.inventory.runtimes]
     assert local.chosen_runtime(make_spec(), both).kind == "process"
     assert local.chosen_runtime(make_spec(**ATTACHED), both).kind == "attached"
 
@@ -178,24 +180,23 @@ def test_another_context_than_it_has_is_no_result(
     assert all("512 tokens of context to a slot, asked for were 1024" in r.error.message for r, _ in ran.sink.done if r.error)
 
 
-def test_a_server_that_was_replaced_or_is_gone_is_told(llama_server: Path, demo_models: Path, tmp_path: Path, workload: Workload) -> None:
-    standing = {"off": Standing(llama_server, demo_models / "target.gguf")}
+def test_a_server_that_is_gone_or_was_replaced_is_told(llama_server: Path, demo_models: Path, tmp_path: Path, workload: Workload) -> None:
+    first = Standing(llama_server, demo_models / "target.gguf")
+    host = on({"off": first.url, "draft-3": first.url}, tmp_path, demo_models)
+    first.stop()
+    spec = make_spec(**ATTACHED | {"blocks": 1})
+    gone = Ran(host, spec, workload, tmp_path / "gone")
+    gone.run()
+    assert {r.error.code for r, _ in gone.sink.done} == {"engine_not_healthy"}
+    assert all("can't be reached" in r.error.message and first.url in r.error.message for r, _ in gone.sink.done)
+    second = Standing(llama_server, demo_models / "draft.gguf", port=first.port)
     try:
-        same = {"off": standing["off"].url, "draft-3": standing["off"].url}
-        host = on(same, tmp_path, demo_models)
-        port = standing["off"].port
-        standing["off"].stop()
-        spec = make_spec(**ATTACHED | {"blocks": 1})
-        gone = Ran(host, spec, workload, tmp_path / "gone")
-        gone.run()
-        assert gone.sink.done[0][0].error.code == "engine_not_healthy"
-        assert "can't be reached" in gone.sink.done[0][0].error.message
-        standing["off"] = Standing(llama_server, demo_models / "draft.gguf")
-        relay = on({"off": standing["off"].url, "draft-3": standing["off"].url}, tmp_path / "other")
-        assert relay.inventory.runtimes[0].manifest_hash != host.inventory.runtimes[0].manifest_hash
-        assert port != standing["off"].port
+        replaced = Ran(host, spec, workload, tmp_path / "replaced")
+        replaced.run()
     finally:
-        standing["off"].stop()
+        second.stop()
+    assert {r.error.code for r, _ in replaced.sink.done} == {"build_changed"}
+    assert all("says something else of itself than when it was advertised" in r.error.message for r, _ in replaced.sink.done)
 
 
 def test_nobody_there_is_a_runtime_that_can_not_be_used(tmp_path: Path) -> None:
@@ -253,3 +254,61 @@ def test_what_needs_a_start_is_refused_before_anything_runs(
     assert body.details["field"] == field
     assert said in body.message
     assert body.remedy
+
+
+class Other(http.server.BaseHTTPRequestHandler):
+    """fake: vLLM as it answers what it is asked about itself; with ``key``, only to who has one."""
+
+    key = False
+
+    def do_GET(self) -> None:
+        models = {"object": "list", "data": [{"id": "m", "root": "/models/m", "max_model_len": 512, "created": time.time_ns()}]}
+        said = {"/version": {"version": "0.32.0"}, "/v1/models": models}.get(self.path)
+        body = json.dumps(said).encode()
+        self.send_response(401 if self.key else 200 if said else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def other() -> Iterator[Callable[..., str]]:
+    started = []
+
+    def serve(**more: object) -> str:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Other,), more))
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        started.append(server)
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield serve
+    for server in started:
+        server.shutdown()
+        server.server_close()
+
+
+def test_vllm_is_known_by_what_it_says_and_by_nothing_that_passes(other: Callable[..., str]) -> None:
+    entry = RuntimeEntry(engine="vllm", servers={"off": other(), "ngram": other()})
+    one, again = attached.look(entry), attached.look(entry)
+    assert (one.info.engine, one.info.version, one.info.kind) == ("vllm", "0.32.0", "attached")
+    assert [(m.alias, m.path) for m in one.models] == [("m", "/models/m")]
+    assert one.info.manifest_hash == again.info.manifest_hash  # when a model was listed is none of its identity
+    assert set(one.info.manifest) == {"off", "ngram"}
+    assert "by no file" in one.info.oddities[0]
+
+
+def test_a_server_that_wants_a_key_is_told(other: Callable[..., str]) -> None:
+    with pytest.raises(attached.NotSeen, match=r"the server of 'off', .*/v1/models, wants a key \(401\), and none can be given"):
+        attached.look(RuntimeEntry(engine="vllm", servers={"off": other(key=True)}))
+
+
+def test_servers_that_differ_or_are_far_are_odd() -> None:
+    near, far = {"off": "http://127.0.0.1:1"}, {"off": "http://10.0.0.7:8080", "b": "http://localhost:1"}
+    assert len(attached.oddities(near, ["b1"], ["m"])) == 1
+    said = " | ".join(attached.oddities(far, ["b1", "b2"], ["m", "n"]))
+    assert "different builds: b1, b2" in said
+    assert "different models: m, n" in said
+    assert "not on this machine: http://10.0.0.7:8080; the network between is part of every time" in said
