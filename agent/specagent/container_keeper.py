@@ -62,6 +62,8 @@ def main(folder: Path) -> int:
         _tell(folder / FAILED, {"what": "refused", "why": explained(error)})
     except ContainerEngineUnusable as error:
         _tell(folder / FAILED, {"what": "unusable", "why": error.message})
+    except Exception as error:  # whatever it is, the container must not be left
+        _tell(folder / FAILED, {"what": "fault", "why": f"{type(error).__name__}: {error}"})
     try:
         remove_attempt(order["docker"], order["attempt"])
         ended |= {"removed": True}

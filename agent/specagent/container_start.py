@@ -178,7 +178,9 @@ class ContainerRunning:
         self.address = standing["address"]
         self.pid = seen_pid(standing["pid"], standing["id"])
         self._told |= {"id": standing["id"], "address": standing["address"]}
-        if not self.pid:
+        if not self.address and self._engine.ended(timeout_s=_REMOVAL_S) is None:  # one that ended at once never had one
+            raise HostError("the container runs and has no address on its network", remedy="See `docker network inspect` while it runs.")
+        if self.address and not self.pid:
             self._memory = ContainerMemory(self._order["docker"], standing["id"])
             self._told["memory_from"] = NAMED
         self._told["network"] = {**self._told["network"], "host_services": standing["host_services"]}
