@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _SHARED = Path("/dev/shm")  # noqa: S108  not a temporary file of ours: where the system keeps shared memory
@@ -20,6 +21,11 @@ _LONGEST_BASE = 40
 def folder_of(attempt: str) -> Path:
     base = tempfile.gettempdir()
     return Path(base if len(base) <= _LONGEST_BASE else "/tmp") / f"specweb-{attempt}"  # noqa: S108  the name is drawn
+
+
+def kept(env: Mapping[str, str]) -> dict[str, str]:
+    """With what engines compile for this machine kept where it would be without a folder of their own: else each start compiled it anew."""
+    return {"TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/torchinductor_{getpass.getuser()}", **env}
 
 
 def shared_by(pids: Iterable[int]) -> set[Path]:

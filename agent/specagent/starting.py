@@ -63,7 +63,7 @@ class TidyEngine(Engine):
         self._scratch = scratch.folder_of(record.stem if record else str(uuid.uuid4()))
         self._scratch.mkdir(mode=0o700)
         try:
-            super().__init__(argv, {**env, "TMPDIR": str(self._scratch)}, cwd, log, record=record)
+            super().__init__(argv, {**scratch.kept(env), "TMPDIR": str(self._scratch)}, cwd, log, record=record)
         except BaseException:
             shutil.rmtree(self._scratch, ignore_errors=True)
             raise

@@ -23,7 +23,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 held = shared_memory.SharedMemory(create=True, size=64)
 resource_tracker.unregister(held._name, "shared_memory")
 path = tempfile.NamedTemporaryFile(delete=False).name
-print(path, held.name, flush=True)
+print(path, held.name, os.environ["TORCHINDUCTOR_CACHE_DIR"], flush=True)
 while True:
     time.sleep(1)
 """
@@ -46,6 +46,8 @@ def test_a_killed_engine_leaves_no_file_and_no_shared_memory(tmp_path: Path) -> 
     assert written.exists()
     assert shared.exists()
     assert written.parent.name.startswith("specweb-")
+    compiled = (tmp_path / "log").read_text().split()[2]
+    assert not compiled.startswith(str(written.parent))  # what it compiles for this machine is there at the next start
     hurry = threading.Event()
     hurry.set()
     ended = engine.stop(hurry)
