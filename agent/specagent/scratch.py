@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import os
 import re
 import shutil
 import tempfile
@@ -25,7 +26,14 @@ def folder_of(attempt: str) -> Path:
 
 def kept(env: Mapping[str, str]) -> dict[str, str]:
     """With what engines compile for this machine kept where it would be without a folder of their own: else each start compiled it anew."""
-    return {"TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/torchinductor_{getpass.getuser()}", **env}
+    return {"TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/torchinductor_{_user()}", **env}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in some containers
+        return str(os.getuid())
 
 
 def shared_by(pids: Iterable[int]) -> set[Path]:
