@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from specagent.inventory import Host
+from specagent.config import Config, ModelEntry
+from specagent.filecache import FileCache
+from specagent.inventory import take_inventory
 from specagent.local import BlockClock, make_offer
 from specagent.push import read_folder
 from specagent.terminal import RunProgress
@@ -42,9 +44,12 @@ class TestPresets:
             assert all(f"{role.name}=ALIAS" in named[0] or f"--{role.name.lower()} ALIAS" in named[0] for role in found.roles.values())
 
     @pytest.mark.parametrize("name", presets())
-    def test_each_can_be_run_on_the_wheels_engine(self, name: str, host: Host) -> None:
+    def test_each_can_be_run_on_the_wheels_engine(self, name: str, config: Config, demo_models: Path) -> None:
+        models = [*config.models, ModelEntry(alias="mtp", path=demo_models / "mtp.gguf")]
+        host = take_inventory(config.model_copy(update={"models": models}), FileCache(config.state_dir / "files.json"))
         found = presets()[name]
-        asked = {role: "target" if role in ("TARGET", "LARGER") else "draft" for role in found.roles}
+        target = "mtp" if any(arm["mode"] == "mtp" for arm in found.data["arms"]) else "target"
+        asked = {role: target if role in ("TARGET", "LARGER") else "draft" for role in found.roles}
         spec, problems = parse_spec(found.bound(asked))
         assert spec is not None, problems
         offer = make_offer(spec, host, builtin())  # plans it and renders every arm
