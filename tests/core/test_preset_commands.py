@@ -14,6 +14,7 @@ from speccore.reference import reference_builds, reference_commands
 from speccore.spec import ExperimentSpec, parse_spec
 from speccore.workloads import builtin
 
+from tests.core import test_vllm_commands
 from tests.core.recordings import LLAMA, read
 
 PINNED = Path(__file__).with_name("preset-commands.txt")
@@ -71,4 +72,5 @@ def test_what_a_dialect_lacks_is_told_for_its_arm() -> None:
 
 
 if __name__ == "__main__":
+    test_vllm_commands.write()
     PINNED.write_text("\n".join(commands_of(p) for p in presets().values()), encoding="utf-8")

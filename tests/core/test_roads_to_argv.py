@@ -313,7 +313,13 @@ def test_words_for_vllm(arm: dict[str, Any], asked: dict[str, Any], which: int) 
     set_by_us = {
         *("--served-model-name", "--host", "--port", "--max-model-len", "--max-num-seqs", "--kv-cache-dtype", "--max-num-batched-tokens"),
         *("--enable-prefix-caching", "--no-enable-prefix-caching", "--generation-config", "--stream-interval", "--seed"),
-        *("--enable-per-request-metrics", "--enable-tokenizer-info-endpoint", SPECULATIVE_CONFIG_FLAG, REQUEST_STEPS_FLAG),
+        *(
+            "--enable-per-request-metrics",
+            "--enable-prompt-tokens-details",
+            "--enable-tokenizer-info-endpoint",
+            SPECULATIVE_CONFIG_FLAG,
+            REQUEST_STEPS_FLAG,
+        ),
     }
     extra = {*ALLOWABLE, *IMPLIED}
     assert result.argv[:3] == [HERE.executable, "serve", HERE.target]

@@ -1,6 +1,6 @@
 """vLLM's launch commands: held against the recorded help, and each preset's as a file that one can read; after a wanted change
 
-python -m tests.core.test_vllm_commands
+python -m tests.core.test_preset_commands
 """
 
 from __future__ import annotations
@@ -195,5 +195,5 @@ def test_capabilities_without_a_host_are_those_of_the_recorded_help() -> None:
     assert today.capabilities == TODAY
 
 
-if __name__ == "__main__":
+def write() -> None:
     PINNED.write_text("\n".join(commands_of(p) for p in presets().values()), encoding="utf-8")

@@ -121,9 +121,9 @@ MODEL_FORMATS = ("hf",)
 SERVED_NAME = "target"
 #: Settings that mean nothing to vLLM, with what to do instead.
 _NO_SETTINGS = {
-    "gpu_layers": "vLLM keeps all layers on its devices: remove it, or offload with --cpu-offload-gb in engine.extra",
-    "ubatch": "vLLM has one batch size: set engine.batch",
-    "flash_attention": "vLLM chooses its attention by --attention-backend in engine.extra",
+    "gpu_layers": ("keeps all layers on its devices", "Remove it, or name --cpu-offload-gb in engine.extra."),
+    "ubatch": ("has one size of batch", "Set engine.batch."),
+    "flash_attention": ("chooses its attention by a backend", "Name --attention-backend in engine.extra."),
 }
 #: The log levels of llama-server that stand for vLLM's.
 _DEBUG_FROM = 5
@@ -223,12 +223,9 @@ def _environment(settings: EngineSettings, threads: int) -> dict[str, str]:
 
 def _setting_problems(settings: EngineSettings) -> Iterator[SpecError]:
     """Settings that vLLM can't follow."""
-    for field, words in _NO_SETTINGS.items():
+    for field, (what, remedy) in _NO_SETTINGS.items():
         if getattr(settings, field) is not None:
-            what, _, remedy = words.partition(": ")
-            yield ArmNotSupported(
-                f"engine.{field} means nothing to vLLM: {what}", remedy=f"{remedy[:1].upper()}{remedy[1:]}.", place=f"engine.{field}"
-            )
+            yield ArmNotSupported(f"engine.{field} means nothing to vLLM, which {what}", remedy=remedy, place=f"engine.{field}")
     if settings.kv_type_k != settings.kv_type_v:
         yield ArmNotSupported(
             "engine.kv_type_k and kv_type_v differ, and vLLM has one type for keys and values",
