@@ -67,7 +67,7 @@ _FAULTS: tuple[Fault, ...] = (
     fault(FlagRefused, r"^ *Input should be|^ *Value error, |ValueError: .*(must be|should be)"),
 )
 #: A failure that fits no kind is told by the last of these lines: a traceback ends with its reason.
-_ANY_ERROR = re.compile(r"(?:^|\s|\) )(?:[\w.]*\.)?\w*(?:Error|Exception)\b: |error: |Segmentation fault|Illegal instruction|core dumped")
+_ANY_ERROR = re.compile(r"(?:Error|Exception): |error: |Segmentation fault|Illegal instruction|core dumped")
 #: What only says that another process's failure follows or went before.
 _SECOND_HAND = re.compile(
     r"See root cause above|Engine core initialization failed|EngineCore failed to start|WorkerProc initialization failed"
@@ -75,6 +75,7 @@ _SECOND_HAND = re.compile(
 #: A frame of a traceback, or its line of source.
 _OF_TRACEBACK = re.compile(r'\s+(File "|\s{2,}|\S*\^)')
 _LOADED = re.compile(r"Application startup complete|Starting vLLM (?:API )?server|Started server process")
+_ENDS = 2000  # lines at each end of a log of errors that are looked at; what is told again and again between them is no news
 _MOST = 300  # characters of a line, in a message
 _VERSION = re.compile(r"\bversion (\d[\w.+-]*)")
 _DEVICE = re.compile(r"\bdevice_config=(\w+)")
@@ -87,7 +88,7 @@ def parse_log(text: str) -> LogFacts:
     update: dict[str, object] = {}
     device = ""
     for number, line in enumerate(lines, 1):
-        if match := CONFIG.search(line):
+        if "engine (" in line and (match := CONFIG.search(line)):
             update.setdefault("build", match["version"].removeprefix("v"))
             if (spoken := SPECULATION.search(match["config"])) and "speculation_line" not in update:
                 update |= {"speculation": spoken["method"] or "", "speculation_line": number}
@@ -95,7 +96,7 @@ def parse_log(text: str) -> LogFacts:
                 device = found[1]
         elif "█" in line and (match := _VERSION.search(line)):
             update.setdefault("build", match[1])
-        elif "n_slots" not in update and (match := _SLOTS.search(line)):
+        elif "n_slots" not in update and "max_num_seqs" in line and (match := _SLOTS.search(line)):
             update["n_slots"] = int(match[1])
     told = settled(lines, device or "host")
     if isinstance(length := told.values.get("max_model_len"), float):
@@ -136,7 +137,8 @@ def _telling_lines(lines: list[str]) -> list[tuple[int, str]]:
             continue
         if level in ("ERROR", "CRITICAL") or (level is None and (not loaded or (stamp and stamp["who"]))):
             found.append((number, line))
-    return found if not found or not found[0][1].startswith("CMD: ") else found[1:]
+    found = found[1:] if found and found[0][1].startswith("CMD: ") else found
+    return found if len(found) <= 2 * _ENDS else [*found[:_ENDS], *found[-_ENDS:]]
 
 
 def _plain(line: str) -> str:

@@ -75,12 +75,14 @@ _OF_LINES: tuple[tuple[str, re.Pattern[str], _Read], ...] = (
     ("kv_cache_layout", re.compile(r"Using (\w{2,20}) KV cache layout"), str),
 )  # fmt: skip
 #: Sizes that each process has for itself.
-_KV_TOKENS = re.compile(rf"\w+(?: \+ host)? KV cache size: ({_COUNT}) tokens")
+_KV_TOKENS = re.compile(rf"KV cache size: ({_COUNT}) tokens")
 _KV_BYTES = (
     re.compile(rf"Available KV cache memory: ({_REAL}) GiB"),
     re.compile(rf"(?:Explicitly|Auto) set \(({_REAL})/{_REAL}\) GiB for KV cache"),
 )
 _WEIGHTS = re.compile(rf"(?:Model loading|Loading model weights) took ({_REAL}) (?:GiB|GB)\b")
+#: What any line that matters here has: most lines of a long log have none of it.
+_OF_INTEREST = re.compile(r"LLM engine|_tokens|KV cache|Maximum concurrency|[Aa]sync|backend|block.size|[Mm]odel [Rr]unner| took ")
 _GRAPHS = re.compile(rf"Graph capturing finished in .*, took ({_REAL}) GiB")
 
 
@@ -99,6 +101,8 @@ def settled(lines: Iterable[str], device: str) -> Settled:
         places.setdefault(name, number)
 
     for number, line in enumerate(lines, 1):
+        if not _OF_INTEREST.search(line):
+            continue
         if match := CONFIG.search(line):
             for name, (pattern, read) in _OF_CONFIG.items():
                 if found := pattern.search(match["config"]):
