@@ -51,7 +51,7 @@ def markdown(told: Told, analysis: JobAnalysis) -> str:
         _tasks(analysis),
         _positions(analysis),
         _fit(analysis),
-        _came_with(analysis),
+        came_with(analysis),
         _integrity(analysis),
         _quality(analysis),
         _machine(told),
@@ -103,7 +103,7 @@ def _fit(analysis: JobAnalysis) -> str:
     )
 
 
-def _came_with(analysis: JobAnalysis) -> str:
+def came_with(analysis: JobAnalysis) -> str:
     """What the engine settled otherwise with an arm's speculation than without, each once."""
     lines = dict.fromkeys(line for c in analysis.comparisons for line in settled.lines(c.came_with or [], c.arm))
     return "\n".join(

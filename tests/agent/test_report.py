@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from specagent.report import point_words
+from specagent.report import came_with, point_words
+from speccore.measurement import JobAnalysis
 from speccore.spec import Point
+
+from tests.core.test_vllm_attempt import compared
 
 
 @pytest.mark.parametrize(
@@ -23,3 +26,17 @@ from speccore.spec import Point
 )
 def test_a_point_is_told_with_all_that_makes_it_another(point: Point, words: str) -> None:
     assert point_words(point) == words
+
+
+def test_what_came_with_speculation_is_told_once_for_all_points() -> None:
+    compared_twice = [compared("draft3"), compared("draft3").model_copy(update={"point": "w/c1/ctx0/t0.8"})]
+    analysis = JobAnalysis(comparisons=compared_twice, checks=[], answers=[], attempts_used=[])
+    assert came_with(analysis).splitlines() == [
+        "What came with speculation, left to the engine in each arm:",
+        "",
+        "- draft: tokens a step may schedule 2,048 (baseline: not told)",
+        "- draft: tokens that the KV cache holds 116,480 (baseline: 131,072)",
+        "- draft: requests of full context that fit at once 113.75 (baseline: 128)",
+    ]
+    silent = compared_twice[0].model_copy(update={"came_with": None})
+    assert came_with(analysis.model_copy(update={"comparisons": [silent]})) == ""
