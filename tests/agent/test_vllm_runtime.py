@@ -81,10 +81,12 @@ def test_a_file_that_is_gone_is_another_build(script: Path) -> None:
     assert read(script).info.manifest_hash != before
 
 
-@pytest.mark.parametrize("name", ["sitecustomize.py", "more.pth"])
+@pytest.mark.parametrize("name", ["sitecustomize.py", "more.pth", "plugin-1.0.dist-info/entry_points.txt"])
 def test_code_that_no_distribution_brought_is_part_of_the_build(script: Path, name: str) -> None:
     before = read(script).info
-    (fake_vllm.site_of(script) / name).write_text("# runs at each start\n")
+    path = fake_vllm.site_of(script) / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("# runs at each start\n")
     after = read(script).info
     assert after.manifest_hash != before.manifest_hash
     assert name in after.manifest
