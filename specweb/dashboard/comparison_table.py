@@ -11,6 +11,7 @@ from speccore.metrics import METRICS
 from speccore.spec import ExperimentSpec, Point
 
 from . import formats
+from .marks import mode_words
 
 #: (arm, point key, metric id) → address of the page that lists what the number was computed from.
 NumbersUrl = Callable[[str, str, str], str]
@@ -80,6 +81,7 @@ class Row:
     recommended: bool = False
     not_restarted: bool = False
     baseline: bool = False
+    drafters: str = ""  # in words
     nothing: Cell | None = None  # stands for all numbers of a row that has none
 
 
@@ -110,17 +112,18 @@ def point_title(point: Point, titles: Mapping[str, str]) -> tuple[str, str]:
 def groups(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str, str], url: NumbersUrl) -> list[PointGroup]:
     """The table, one group for each point, arms in the experiment's order, the baseline first."""
     found = {(c.point, c.arm): c for c in analysis.comparisons}
+    words = {a.name: mode_words(a) for a in spec.arms}
     result = []
     for point in spec.points:
         title, detail = point_title(point, titles)
         here = [found[point.key, a.name] for a in spec.arms if (point.key, a.name) in found]
         rows = [_baseline_row(spec, here[0], url)] if here else []
-        rows += [_row(c, url) for c in here]
+        rows += [_row(c, url, words[c.arm]) for c in here]
         result.append(PointGroup(point.key, title, detail, rows))
     return result
 
 
-def _row(c: ComparisonResult, url: NumbersUrl) -> Row:
+def _row(c: ComparisonResult, url: NumbersUrl, drafters: str) -> Row:
     n = c.speedup.n_blocks if isinstance(c.speedup, Interval) else len(c.block_values)
     values = [getattr(c, col.arm) for col in COLUMNS]
     nothing = None
@@ -142,6 +145,7 @@ def _row(c: ComparisonResult, url: NumbersUrl) -> Row:
         verdict_sentence=c.verdict.sentence,
         recommended=c.recommended,
         not_restarted=c.not_restarted,
+        drafters=drafters,
         nothing=nothing,
     )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from speccore.spec import Arm
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -56,6 +58,11 @@ VERDICT_CLASSES: dict[str, str] = {
     "invalid": "v-invalid",
     "not engaged": "v-invalid",
 }
+
+
+def mode_words(arm: Arm) -> str:
+    """Who drafts, e.g. ``draft + ngram-mod``: an arm's mark tells the first only."""
+    return " + ".join(arm.drafters)
 
 
 def mark_of(mode: str) -> Mark:

@@ -16,6 +16,7 @@ from speccore.spec import Arm, ExperimentSpec
 
 from specweb.experiments.models import Job
 
+from .marks import mode_words
 from .strips import Strip
 
 #: Stands where a measured start had a port of its own.
@@ -51,6 +52,7 @@ class Recipe:
     gist: list[str]
     forms: list[Form]
     asides: list[tuple[str, str]]  # flag for measuring, and what it is for
+    drafters: str  # in words
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def _recipe(arm: Arm, works: list[str], gist: list[str], symbolic: Sequence[str]
     folders = list(dict.fromkeys(path.rpartition("/")[0] or "/" for path in models))
     gist = [text.replace("{draft}", bound["{draft}"].rpartition("/")[2]) for text in gist]
     forms = [_shell(command, setting), _systemd(arm, command, setting), _compose(command, folders, setting)]
-    return Recipe(arm.name, arm.mode, works, gist, forms, asides)
+    return Recipe(arm.name, arm.mode, works, gist, forms, asides, mode_words(arm))
 
 
 def _in_json(word: str, draft: str) -> str:

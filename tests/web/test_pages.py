@@ -38,6 +38,7 @@ def people() -> sample.People:
 
 #: Addresses whose visibility is tested beside the form.
 OF_THE_FORM = {"experiment-new", "experiment-preview", "presets"}
+OF_BUILDS = {"runtimes", "runtime"}
 
 
 def every_page(run: sample.Run) -> dict[str, str]:
@@ -59,7 +60,8 @@ def every_page(run: sample.Run) -> dict[str, str]:
 
 def test_every_address_has_a_visibility_test(people):
     open_to_all = {"overview", "running", "login", "logout"}  # what the first two list has its own test
-    assert {p.name for p in urls.urlpatterns} == open_to_all | set(every_page(small(people))) | test_pages_control.NAMES | OF_THE_FORM
+    elsewhere = test_pages_control.NAMES | OF_THE_FORM | OF_BUILDS
+    assert {p.name for p in urls.urlpatterns} == open_to_all | set(every_page(small(people))) | elsewhere
 
 
 def test_a_team_s_pages_are_for_its_members(people):

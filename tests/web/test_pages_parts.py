@@ -14,7 +14,7 @@ from speccore.measurement import VerdictWord
 from speccore.spec import MODES
 
 from specweb.dashboard import attempt_page, experiment_page, formats
-from specweb.dashboard.marks import MARKS, VERDICT_CLASSES, VERDICT_SHAPES
+from specweb.dashboard.marks import MARKS, VERDICT_CLASSES, VERDICT_SHAPES, mode_words
 from specweb.results import evidence_text
 from tests.web import sample
 
@@ -233,3 +233,9 @@ def test_ratios_and_sizes_read_well():
     assert [formats.signed_size(v) for v in (0, 2048, -9.4 * 2**20, 3 * 2**30)] == ["+0 B", "+2.0 KiB", "−9.4 MiB", "+3.0 GiB"]
     assert [formats.duration(s) for s in (0.71, 59.94, 60, 3725)] == ["0.7 s", "59.9 s", "1 min 0 s", "1 h 2 min"]
     assert formats.shortened("one two three", 8) == "one two…"
+
+
+def test_an_arm_with_drafters_beside_each_other_names_them_all():
+    beside = {"name": "both", "mode": "draft", "draft_model": "demo-draft", "also": ["ngram-mod", "ngram-simple"]}
+    arms = sample.spec(arms=[{"name": "off", "mode": "off"}, beside]).arms
+    assert [mode_words(arm) for arm in arms] == ["off", "draft + ngram-mod + ngram-simple"]
