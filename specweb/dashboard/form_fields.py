@@ -184,7 +184,13 @@ ARM_MORE = (
         kind="map",
         default="none",
     ),
-    Field("control", "Control", "A second arm with mode off, which tells how much the host varies by itself.", "tick", matters="plain"),
+    Field(
+        "control",
+        "Control",
+        "A second arm with mode off, which tells how much the host varies by itself; with further settings, what another arm’s bring with them.",
+        "tick",
+        matters="plain",
+    ),
 )
 POINT = (
     Field("workload", "Workload", "The prompts; a bare name takes the newest version.", "choice", offers="workloads"),

@@ -10,7 +10,7 @@ from speccore.engines import Bindings, Rendered, default_allowed_flags, engine
 from speccore.engines.vllm_config import EXTRA_KEYS, is_import
 from speccore.engines.vllm_flags import ALLOWABLE, IMPLIED, NEVER_ENVIRONMENT, NEVER_FLAGS, SET_FLAGS
 from speccore.person import STORED
-from speccore.spec import Arm, EngineSettings, ExperimentSpec, parse_spec
+from speccore.spec import Arm, EngineSettings, ExperimentSpec, SamplingTest, parse_spec
 
 from tests.core.vllm_help import HELP
 
@@ -423,6 +423,14 @@ def test_min_p_beside_speculation_is_refused_beforehand_since_vllm_answers_400()
     assert [(e.details["place"], e.code) for e in VLLM.never_asked(spec)] == [("points.0.sampling.min_p", "arm_not_supported")]
     assert VLLM.never_asked(spec_with(asked, {"name": "again", "mode": "off", "control": True})) == []
     assert VLLM.never_asked(spec_with({"sampling": {"temperature": 0.8, "top_p": 0.9}}, {"name": "n", **NGRAM})) == []
+    drawn = {"workload": "w", "sampling": {"temperature": 0.8, "min_p": 0.1}}
+    tested = spec_with({}, {"name": "n", **NGRAM}).model_copy(update={"sampling_test": SamplingTest.model_validate(drawn)})
+    assert [e.details["place"] for e in VLLM.never_asked(tested)] == ["sampling_test.sampling.min_p"]
+
+
+def test_a_top_p_of_nothing_is_refused_beforehand() -> None:
+    spec = spec_with({"sampling": {"temperature": 0.8, "top_p": 0}}, {"name": "again", "mode": "off", "control": True})
+    assert [e.details["place"] for e in VLLM.never_asked(spec)] == ["points.0.sampling.top_p"]
 
 
 def test_keys_of_the_lists_are_known_to_todays_config() -> None:

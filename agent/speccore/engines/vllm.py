@@ -248,17 +248,18 @@ def never_possible(settings: EngineSettings, arms: Iterable[Arm]) -> list[ErrorB
 
 
 def never_asked(spec: ExperimentSpec) -> list[ErrorBody]:
-    """What the points would ask that the engine answers with an error. ``place`` is the field."""
-    arms = [a.name for a in spec.arms if a.mode != BASELINE_MODE]
-    found = [
-        ArmNotSupported(
-            f"points.{i}.sampling.min_p: vLLM refuses it under speculation, which arm {arms[0]!r} has",
-            remedy="Remove min_p, or use top_p.",
-            place=f"points.{i}.sampling.min_p",
-        )
-        for i, point in enumerate(spec.points)
-        if arms and point.sampling.min_p
-    ]
+    """What the points or the sampling test would ask that the engine answers with an error. ``place`` is the field."""
+    speculating = next((a.name for a in spec.arms if a.mode != BASELINE_MODE), "")
+    asked = [(f"points.{i}.sampling", point.sampling) for i, point in enumerate(spec.points)]
+    asked += [("sampling_test.sampling", spec.sampling_test.sampling)] if spec.sampling_test else []
+    found = []
+    for place, sampling in asked:
+        if speculating and sampling.min_p:
+            words = f"{place}.min_p: vLLM refuses it under speculation, which arm {speculating!r} has"
+            found.append(ArmNotSupported(words, remedy="Remove min_p, or use top_p.", place=f"{place}.min_p"))
+        if sampling.top_p == 0:
+            words = f"{place}.top_p: vLLM takes no 0"
+            found.append(ArmNotSupported(words, remedy="Set temperature to 0 for the likeliest token.", place=f"{place}.top_p"))
     return [error.body() for error in found]
 
 

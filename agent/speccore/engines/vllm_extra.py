@@ -58,10 +58,10 @@ def extra_problems(
 def _never(given: str, flag: str, *, of_control: bool) -> str:
     """Why no host may let it through; empty if one may."""
     for name in dict.fromkeys((given, flag)):
-        if is_speculation(name):
-            return "belongs to speculation: set it in the arm"
         if name in SET_FLAGS:
             return SET_FLAGS[name]
+        if is_speculation(name):
+            return "belongs to speculation: set it in the arm"
         if name in NEVER_FLAGS:
             return NEVER_FLAGS[name]
         if name in IMPLIED and not of_control:
