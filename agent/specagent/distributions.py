@@ -86,11 +86,18 @@ def contents(environment: Environment, cache: FileCache) -> Contents:
         manifest[name], differing = _digest(record, rows, cache)
         if differing:
             changed[name] = differing
-    loose = [
-        p for folder in environment.folders for p in sorted(folder.glob("*")) if p.suffix in (".py", ".pth", ".so") and p not in listed
-    ]
-    manifest |= {path.name: cache.sha256(path) for path in loose}
-    return Contents(manifest, changed, [path.name for path in loose])
+    loose = {name: path for folder in environment.folders for name, path in _loose(folder, listed)}
+    manifest |= {name: cache.sha256(path) for name, path in loose.items()}
+    return Contents(manifest, changed, list(loose))
+
+
+def _loose(folder: Path, listed: set[Path]) -> Iterator[tuple[str, Path]]:
+    """What no RECORD lists: modules and path files, and distributions that were put there without one and may name plugins."""
+    for path in sorted(folder.glob("*")):
+        if path.suffix in (".py", ".pth", ".so", ".egg-link") and path not in listed:
+            yield path.name, path
+        elif path.suffix in (".dist-info", ".egg-info") and not (path / "RECORD").is_file():
+            yield from ((f"{path.name}/{p.name}", p) for p in ([path] if path.is_file() else sorted(path.glob("*"))) if p.is_file())
 
 
 def _interpreter(script: Path) -> Path:
