@@ -81,7 +81,7 @@ class TestRealEngines:
         assert isinstance(cell.pooled["acceptance_rate"], Withheld)
         assert cell.client.stamps == "kernel"
         assert "speculation seems off" in said
-        assert "not had:\n  accepted share: the engine reported no draft counts" in said
+        assert "not had:\n  accepted share: metrics missing: the engine reported no draft counts" in said
 
     @pytest.mark.parametrize("api", ["llama", "chat", "completions"])
     def test_with_a_draft_model_by_every_interface(self, drafting: str, tmp_path: Path, api: str) -> None:

@@ -147,21 +147,23 @@ def test_a_speculating_server_that_found_nothing_has_a_zero_that_is_known() -> N
 
 def test_off_has_no_draft_counts_and_its_steps_are_its_tokens() -> None:
     counts = counted(record("off", 0), off=True, metrics=pair("off", 0))
-    assert counts.speculation_reported is False
+    assert counts.speculation_reported is None  # the reply has no counts, and an absent counter may have another name
     assert counts.disagreements == []
     assert numbers(counts) == {"drafted": None, "accepted": None, "verify_steps": None, "decode_steps": 54, "emitted": 54}
     assert isinstance(counts.counters.decode_steps, Number)
     assert [n.value for n in counts.counters.decode_steps.also] == [54]
     alone = counted(record("off", 0), off=True)
-    assert alone.speculation_reported is None
     assert isinstance(alone.cache_hit_tokens, Withheld)
 
 
-def test_an_arm_whose_server_does_not_speculate_is_told_so_and_has_no_zeros() -> None:
-    counts = counted(record("off", 0), metrics=pair("off", 0))
+def test_a_reply_with_a_limit_of_zero_says_that_speculation_is_off_and_has_no_zeros() -> None:
+    sums = {"num_spec_tokens": 0, "num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0, "acceptance_histogram": [0]}
+    final = record("off", 0).final | {"metrics": {"speculative_decoding": sums}}
+    counts = counted(record("off", 0).model_copy(update={"final": final}), metrics=pair("off", 0))
     assert counts.speculation_reported is False
     assert isinstance(counts.counters.drafted, Withheld)
     assert counts.counters.drafted.reason_code == "not_engaged"
+    assert isinstance(counts.counters.accepted_by_position, Withheld)
 
 
 def test_a_build_without_counts_by_request_has_them_from_metrics() -> None:

@@ -245,7 +245,7 @@ class _Reader:
         running = getattr(self.last_draft, key) if self.last_draft is not None else None
         streamed = None if running is None else self.stream(running, f"events: last {key}")
         logged = self.logged("drafted" if key == "draft_n" else "accepted")
-        return trusted([streamed, self.timing(key), self.growth(metric), logged], "the engine reported no draft counts")
+        return trusted([streamed, self.timing(key), self.growth(metric), logged], "metrics missing: the engine reported no draft counts")
 
     def decode_steps(self, accepted: Maybe) -> Maybe:
         if self.n_retreats:  # each took a further pass of the target, which the stream doesn't show
@@ -278,7 +278,7 @@ class _Reader:
             streamed = self.stream(sum(c.drafted > 0 for c in self.steps), "events: cycles with a draft")
         elif isinstance(drafted, Number) and drafted.value == 0:
             streamed = drafted.model_copy(update={"also": []})
-        return trusted([streamed, self.growth(DRAFTS), self.logged("verify_steps")], "the engine doesn't count its drafts")
+        return trusted([streamed, self.growth(DRAFTS), self.logged("verify_steps")], "metrics missing: the engine doesn't count its drafts")
 
     def positions(self, drafted: Maybe) -> tuple[list[int] | Withheld, Source | None]:
         if self.n_retreats:
@@ -291,7 +291,7 @@ class _Reader:
         grown = self.positions_by_metrics()
         if grown and self.metrics:
             return grown, Source(file=METRICS, line=self.metrics.line, field=f"{BY_POSITION} after − before")
-        return missing("the engine doesn't count by position"), None
+        return missing("metrics missing: the engine doesn't count by position"), None
 
     def positions_by_metrics(self) -> list[int] | None:
         grown = self.metrics.growth_by_label(BY_POSITION) if self.metrics else None

@@ -226,12 +226,13 @@ class _Reader:
     # speculation
 
     def speculation_reported(self) -> bool | None:
-        """By the reply's own counts, whose limit is 0 without speculation; else by the counters, which are absent then."""
+        """By the reply's own counts, whose limit is 0 without speculation; else by a counter that is there only with it.
+
+        A counter that is absent may have another name by now: whether speculation is off, the log then says.
+        """
         if is_number(limit := self.said.get("num_spec_tokens")):
             return limit > 0
-        if self.metrics is None or not _named(self.metrics, ALIASES["generated"]):
-            return None
-        return _named(self.metrics, ALIASES["drafts"]) != ""
+        return True if _named(self.metrics, ALIASES["drafts"]) else None
 
     def off_counters(self, reported: bool | None) -> Counters:
         off = missing("speculation is off", "off")
