@@ -22,6 +22,7 @@ _WORDS = {
     "inventory_hash": "inventory of the host",
     "command": "command",
     "environment": "environment",
+    "served": "what the server says of itself",
 }
 _HASH = re.compile(r"[0-9a-f]{32,}")
 _MOST = 40  # characters of a value

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from specagent import attached, local
+from specagent import attached, evidence, local, runner
 from specagent.config import Config, ConfigInvalid, ModelEntry, RuntimeEntry, load_config
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
 from specagent.ready import free_port
-from speccore import records
-from speccore.errors import NoHostCanRun, SpecError
+from speccore import integrity, measure, records
+from speccore.errors import NoHostCanRun, PlanDiffers, SpecError
 from speccore.measurement import ComparisonResult, Withheld
 from speccore.plan import plan_faults
 from speccore.spec import ExperimentSpec, parse_spec
@@ -138,6 +138,31 @@ def test_its_comparison_says_that_nothing_was_restarted_and_what_nobody_could_ch
     assert isinstance(found.memory_bill_bytes, Withheld)
     assert "memory of a server that somebody else started" in found.memory_bill_bytes.withheld
     assert found.context_lost_tokens == 0
+
+
+def test_servers_of_two_builds_are_no_pair(measured: tuple[Ran, ComparisonResult, list[int]]) -> None:
+    ran, _, _ = measured
+    told = {}
+    for report, folder in ran.sink.done[:2]:
+        files = evidence.read(folder)
+        launch = json.loads(files[records.LAUNCH])
+        launch["props"]["build_info"] = f"b{len(told)}"
+        files[records.LAUNCH] = json.dumps(launch).encode()
+        told[report.trial] = measure.measure_attempt(files, ran.offer.spec, ran.workloads).pair_fields
+    check = integrity.same_key(told)
+    assert (check.state, check.kind) == ("failed", "hard")
+    assert "what the server says of itself: build b0 in" in check.sentence
+
+
+def test_the_command_that_the_server_offers_is_the_one_that_is_found_here(
+    servers: dict[str, Standing], tmp_path: Path, demo_models: Path, workload: Workload
+) -> None:
+    host, workloads = on(urls(servers), tmp_path, demo_models), {"numbers": workload}
+    offer = local.make_offer(make_spec(**ATTACHED), host, workloads)
+    same = offer.model_copy(update={"commands": {arm: ["attached", "{server}"] for arm in servers}})
+    assert runner.prepare(same, workloads, host).runtime.info.kind == "attached"
+    with pytest.raises(PlanDiffers):
+        runner.prepare(offer.model_copy(update={"commands": {"off": ["llama-server"]}}), workloads, host)
 
 
 def test_what_its_servers_serve_can_be_asked_for_without_a_file(servers: dict[str, Standing], tmp_path: Path, workload: Workload) -> None:
