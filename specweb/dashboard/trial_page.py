@@ -62,13 +62,13 @@ def _log_lines(m: AttemptMeasurement) -> dict[int, str]:
         found.setdefault(m.log.error_line, []).append("the fault that ended it")
     if m.log.speculation_line:
         found.setdefault(m.log.speculation_line, []).append(f"speculation: {m.log.speculation or 'off'}")
-    for name, line in m.log.settled_lines.items():
-        found.setdefault(line, []).append(f"{settled.words(name)}: {settled.shown(m.log.settled.get(name))}")
     for p in m.probes:
         for name, number in _numbers(p):
             for told in (number, *number.also):
                 if told.source.file == LOG and told.source.line:
                     found.setdefault(told.source.line, []).append(f"{name} of {p.item}{' (warm-up)' if p.warmup else ''}")
+    for name, line in m.log.settled_lines.items():
+        found.setdefault(line, []).append(f"{settled.words(name)}: {settled.shown(m.log.settled.get(name))}")
     return {line: ", ".join(dict.fromkeys(whys)) for line, whys in found.items()}
 
 
