@@ -73,7 +73,9 @@ def _lists(hosts: Sequence[Host], inventories: Sequence[HostInventory], work: li
     labels = [(k, v) for h in hosts for k, v in h.labels.items()]
     return {
         "models": _once(Offer(m.alias, _model_words(m)) for i in inventories for m in i.models),
-        "engines": [Offer(name) for name in engines.names()],
+        "engines": [
+            Offer(e, "" if not builds or any(r.engine == e for r in builds) else "no host of yours offers it") for e in engines.names()
+        ],
         "versions": _once(Offer(r.version, r.backend) for r in builds),
         "commits": _once(Offer(r.source_commit, r.version) for r in builds),
         "backends": _once(Offer(r.backend) for r in builds),
