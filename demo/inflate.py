@@ -116,11 +116,12 @@ def _tensors(reader: gguf.GGUFReader, width: int, layers: int) -> Iterator[tuple
     n_blocks, n_heads = _blocks(reader)
     body = n_blocks - n_heads
     last: list[tuple[str, np.ndarray, Q]] = []
+    heads: list[tuple[str, np.ndarray, Q]] = []
     for tensor in reader.tensors:
         data = _widened(tensor.name, tensor.data, width)
         block, _, name = tensor.name.removeprefix("blk.").partition(".")
         if tensor.name.startswith("blk.") and int(block) >= body:
-            yield f"blk.{int(block) + layers}.{name}", data, tensor.tensor_type
+            heads.append((f"blk.{int(block) + layers}.{name}", data, tensor.tensor_type))
             continue
         yield tensor.name, data, tensor.tensor_type
         if tensor.name.startswith(f"blk.{body - 1}."):
@@ -130,6 +131,7 @@ def _tensors(reader: gguf.GGUFReader, width: int, layers: int) -> Iterator[tuple
     for block in range(body, body + layers):
         for name, data, kind in last:
             yield f"blk.{block}.{name}", np.zeros_like(data) if name in SILENT else data, kind
+    yield from heads  # behind all else also in the file: who doesn't load them maps no more than the rest
 
 
 def _widened(name: str, rows: np.ndarray, width: int) -> np.ndarray:

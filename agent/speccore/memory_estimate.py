@@ -134,7 +134,6 @@ class _Load:
     held: range
     cached: range
     copies: int = 1  # of a recurrent state: those to go back to where a draft is refused
-    every_score: bool = True  # computed for each token of a batch; for a draft model only for the last
 
     @property
     def shape(self) -> MemoryShape:
@@ -158,7 +157,7 @@ def _loads(settings: EngineSettings, arm: Arm, target: ModelInfo, draft: ModelIn
         found.append(_Load("draft", target, types, layers, there, range(0), head))
     elif draft is not None and arm.mode != BASELINE_MODE:
         whole, body, head = _ranges(draft)
-        found.append(_Load("draft", draft, types, layers, there, whole if mtp else body, head if mtp else body, every_score=mtp))
+        found.append(_Load("draft", draft, types, layers, there, whole if mtp else body, head if mtp else body))
     return found
 
 
@@ -214,9 +213,23 @@ def _buffers(load: _Load, settings: EngineSettings, per_slot: int) -> Part:
     """A guess after what llama-server was seen to reserve for a batch: scores or the widest layer, the mask, the output."""
     shape, vocabulary = load.shape, load.model.vocab_size or 0
     batch = min(settings.ubatch or _USUAL_UBATCH, per_slot * settings.slots)
-    row = max(vocabulary + 4 * shape.width if load.every_score else 6 * shape.width, 2 * shape.feed_forward + shape.width)
+    # Scores of each token of a batch are computed by the target alone; a helper's are of the last one.
+    attention = vocabulary + 4 * shape.width if load.owner == "target" else 6 * shape.width
+    mask = 2 * per_slot
     if settings.flash_attention == "off":
-        n_bytes = batch * _FLOAT * max(row, (shape.heads + 1) * per_slot + 7 * shape.width)
+        n_bytes = batch * _FLOAT * max(attention, _feed_forward(load, 0), (shape.heads + 1) * per_slot + 7 * shape.width)
     else:
-        n_bytes = batch * (_FLOAT * row + 2 * per_slot)
+        n_bytes = batch * (_FLOAT * max(attention, _feed_forward(load, mask)) + mask)
     return Part(load.owner, "buffers", load.on_device(len(shape.blocks)), float(n_bytes + settings.slots * vocabulary * _FLOAT))
+
+
+def _feed_forward(load: _Load, mask: int) -> int:
+    """Numbers of a token that its feed-forward layer holds at once, beside the mask of so many bytes a token.
+
+    Behind a model's last attention the mask's room is free again, and takes what of three rows fits in; earlier layers keep it.
+    """
+    shape = load.shape
+    if len(load.cached) > 1:
+        return 3 * shape.feed_forward + 3 * shape.width
+    n_reused = min(3, mask // max(1, _FLOAT * shape.feed_forward))
+    return (3 - n_reused) * shape.feed_forward + shape.width

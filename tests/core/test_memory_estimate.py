@@ -113,6 +113,27 @@ def test_a_head_is_loaded_for_mtp_only_and_keeps_states_to_go_back_to() -> None:
     assert mtp.bytes_of("draft", "weights") == off.bytes_of("draft") == 0
 
 
+#: Context, width of the feed-forward, compute with output buffers of the head's own context, MiB, as b10434 logs them.
+HEADS_SEEN = [(512, 704, 5.15), (2048, 704, 5.28), (8192, 704, 11.03), (65_536, 704, 67.03), (2048, 5632, 35.53), (65_536, 5632, 67.03)]
+
+
+@pytest.mark.parametrize(("context", "feed_forward", "buffers"), HEADS_SEEN)
+def test_the_buffers_of_a_head_are_near_what_was_seen(context: int, feed_forward: int, buffers: float) -> None:
+    """It computes no scores but of the last token, and has one layer, behind whose attention the mask's room is free."""
+    memory = WITH_HEAD.memory
+    assert memory is not None
+    model = WITH_HEAD.model_copy(update={"memory": memory.model_copy(update={"feed_forward": feed_forward})})
+    assert told(MTP, model, context=context).bytes_of("draft", "buffers") / MIB == pytest.approx(buffers, rel=0.02)
+
+
+@pytest.mark.parametrize(("context", "buffers"), [(512, 35.52), (2048, 37.02), (65_536, 99.02)])
+def test_a_wide_feed_forward_decides_where_it_is_wider_than_the_scores(context: int, buffers: float) -> None:
+    memory = TARGET.memory
+    assert memory is not None
+    wide = TARGET.model_copy(update={"memory": memory.model_copy(update={"feed_forward": 5632})})
+    assert told(OFF, wide, context=context).bytes_of("target", "buffers") / MIB == pytest.approx(buffers, rel=0.02)
+
+
 def test_on_a_device_the_embedding_stays_and_layers_follow_their_number() -> None:
     all_there = told(OFF, context=2048, on_device=True)
     assert all_there.host == TARGET.memory.embedding_bytes  # type: ignore[union-attr]
