@@ -226,6 +226,14 @@ def test_further_flags_labels_and_hosts_come_into_the_experiment(form):
     assert spec.engine.prefix_cache is True
 
 
+def test_drafters_beside_another_one_and_further_settings_come_into_the_experiment(form):
+    form.change(arms__1__also="ngram-mod, ngram-simple", arms__1__also_limit="12", arms__1__extra="--spec-draft-poll: 50")
+    form.press("submit")
+    arm = Experiment.objects.get().parsed_spec.arms[1]
+    assert (arm.also, arm.also_limit, arm.extra) == (["ngram-mod", "ngram-simple"], 12, {"--spec-draft-poll": 50})
+    assert arm.drafters == ("draft", "ngram-mod", "ngram-simple")
+
+
 def test_a_host_that_is_no_more_stays_ticked_until_its_owner_decides(form):
     form.change(placement__hosts="gone-box").press("preview")
     assert ("placement-hosts", "gone-box") in form.fields
@@ -254,6 +262,11 @@ def test_a_host_that_is_no_more_stays_ticked_until_its_owner_decides(form):
         ({"engine__extra__0__flag": "--no-such-flag", "engine__extra__0__value": "1"}, "engine-extra-0-flag", "--no-such-flag"),
         ({"engine__extra__0__flag": "--model", "engine__extra__0__value": "/etc/passwd"}, "engine-extra-0-flag", "--model"),
         ({"engine__extra__0__flag": "", "engine__extra__0__value": "7"}, "engine-extra-0-flag", "long flag"),
+        ({"arms__1__also": "ngram-modd"}, "arms-1-also", "did you mean 'ngram-mod'?"),
+        ({"arms__1__also_limit": "4"}, "arms-1-also_limit", "there are none"),
+        ({"arms__1__extra": "--api-key: x"}, "arms-1-extra", "--api-key"),
+        ({"arms__1__extra": "a: 1, a: 2"}, "arms-1-extra", "the key 'a' is there twice"),
+        ({"runtime__engine": "vllm"}, "runtime-engine", "no host of this team offers vllm"),
         ({"name": "n" * 300}, "name", "120"),
         ({"name": ""}, "name", "required"),
         ({"blocks": "0"}, "blocks", "1 to 100"),
