@@ -72,7 +72,8 @@ def is_requested(name: str, settings: EngineSettings) -> bool:
     _, flags = WORDS.get(name, (name, ()))
     asked = {flag.replace("_", "-") for flag in settings.extra}
     field = _FIELDS.get(name)
-    return bool(asked.intersection(flags)) or (field is not None and getattr(settings, field) is not None)
+    left_to_engine = field is None or getattr(settings, field) in (None, "auto")
+    return bool(asked.intersection(flags)) or not left_to_engine
 
 
 def pair_fields(log: LogFacts, settings: EngineSettings) -> dict[str, str]:

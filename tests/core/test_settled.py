@@ -80,6 +80,10 @@ def test_what_is_asked_for_is_no_gift_of_speculation_but_part_of_the_pair(settin
 def test_what_is_left_to_the_engine_is_no_part_of_the_pair() -> None:
     told: dict[str, str | float] = {"async_scheduling": "off", "kv_cache_tokens": 9.0, "graph_sizes": "1, 2", "attention_backend": "X"}
     assert settled.pair_fields(LogFacts(settled=told), SETTINGS) == {}
+    auto = EngineSettings(flash_attention="auto")
+    assert differing([{"flash_attention": "on"}], [{"flash_attention": "off"}], auto) == ["flash_attention"]
+    asked = EngineSettings(flash_attention="on")
+    assert settled.pair_fields(LogFacts(settled={"flash_attention": "on"}), asked) == {"settled:flash_attention": "on"}
 
 
 def test_llama_server_keeps_outputs_and_state_for_drafts() -> None:
