@@ -207,7 +207,7 @@ def _too_long_to_take_back(spec: ExperimentSpec, arm: Arm, place: Place) -> str:
     held = "keep also_limit within draft_limit" if arm.mode == "mtp" else "put it beside mtp, with also_limit within draft_limit"
     return (
         f"layers of {place.target.alias} carry a state, and where a draft of {beside[0]} is accepted in part, the engine goes back to a kept "
-        f"state, reads again and counts one accepted token too few: acceptance is then withheld, times are right; to have it, {held}"
+        f"state and reads the accepted tokens again: a further pass of the target each time; to do without, {held}"
     )
 
 

@@ -55,9 +55,9 @@ def cycles(record: StreamRecord) -> list[Cycle] | None:
 
 
 def is_retreat(c: Cycle) -> bool:
-    """A step of llama-server after which it went back to a kept state of a model that can't take back a long draft: it made the
-    accepted tokens once more, in a further pass, and counted one of them too few."""
-    return not c.fused and c.emitted == c.accepted + 2 and c.drafted > c.accepted + 1
+    """A step of llama-server that took two passes of the target. Its model can't take back a draft of that length, of which a part was
+    accepted: the engine went back to a kept state and read the accepted tokens again, which gave one more token of the target's own."""
+    return not c.fused and c.emitted == c.accepted + 2 and c.drafted > c.accepted
 
 
 def impossible(steps: Sequence[Cycle]) -> list[str]:

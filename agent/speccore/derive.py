@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from .cycles import conditional, survival
-from .measurement import UNDERCOUNTED, AttemptMeasurement, DrafterCounts, Maybe, Number, ProbeMeasurement, Source, Withheld, value_of
+from .measurement import AttemptMeasurement, DrafterCounts, Maybe, Number, ProbeMeasurement, Source, Withheld, value_of
 from .pairs import BlockPairs, used_probes
 
 #: The ``file`` of a number that was computed from several probes.
@@ -55,8 +55,6 @@ class Pooled:
         for probe in self.probes:
             numbers: list[Maybe] = [getattr(probe.counters, name) for name in names]
             missing = [n for n in numbers if isinstance(n, Withheld)]
-            if wrong := next((n for n in missing if n.reason_code == UNDERCOUNTED), None):
-                return wrong  # those that are right by luck are no sample of all
             if missing:
                 reason = reason or missing[0]
             else:
@@ -116,8 +114,6 @@ def _acceptance_by_request(arm: Pooled) -> Maybe:
             known.append((accepted.value, drafted.value))
         else:
             reason = reason or (drafted if isinstance(drafted, Withheld) else accepted if isinstance(accepted, Withheld) else None)
-            if reason and reason.reason_code == UNDERCOUNTED:
-                return reason
     if not known:
         return reason or Withheld(withheld="no valid probe", reason_code="no_probes")
     rates = [accepted / drafted for accepted, drafted in known if drafted > 0]
@@ -141,8 +137,6 @@ def _counted_by_position(arm: Pooled) -> tuple[list[float], float] | Withheld:
     reason: Withheld | None = None
     for probe in arm.probes:
         n, positions = probe.counters.verify_steps, probe.counters.accepted_by_position
-        if isinstance(positions, Withheld) and positions.reason_code == UNDERCOUNTED:
-            return positions
         if isinstance(n, Withheld) or isinstance(positions, Withheld):
             reason = reason or (n if isinstance(n, Withheld) else positions if isinstance(positions, Withheld) else None)
             continue
@@ -211,10 +205,7 @@ def _ms_per_step(side: Pooled, clock: Callable[[ProbeMeasurement], float | None]
     ms = steps = 0.0
     n = 0
     for probe in side.probes:
-        n_steps = probe.counters.decode_steps
-        if isinstance(n_steps, Withheld) and n_steps.reason_code == UNDERCOUNTED:
-            return n_steps
-        time, count = clock(probe), value_of(n_steps)
+        time, count = clock(probe), value_of(probe.counters.decode_steps)
         if time is not None and count is not None and count > 0:
             ms, steps, n = ms + time, steps + count, n + 1
     if not steps or ms <= 0:

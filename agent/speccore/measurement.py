@@ -54,10 +54,6 @@ Maybe = Number | Withheld
 DEFINED_LATER = Withheld(withheld="not defined yet when this was computed; parse the evidence again", reason_code="defined_later")
 
 
-#: Code of a count that the engine itself gets wrong in some requests: what is left of it says nothing of the arm.
-UNDERCOUNTED = "undercounted"
-
-
 def value_of(m: Maybe) -> float | None:
     """The plain value, or None if withheld."""
     return m.value if isinstance(m, Number) else None

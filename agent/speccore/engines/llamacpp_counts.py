@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..cycles import accepted_by_position, cycles, impossible, is_retreat
-from ..measurement import UNDERCOUNTED, Counters, DrafterCounts, Maybe, Number, Source, Withheld, value_of
+from ..measurement import Counters, DrafterCounts, Maybe, Number, Source, Withheld, value_of
 from ..records import LOG, METRICS, RECORDS, StreamRecord
 from .shapes import DrafterShare, LogRequest, MetricsPair, ProbeCounts
 from .trust import contradictions, differing, is_number, missing, padded, trimmed, trusted, window_sums
@@ -32,6 +32,8 @@ _LOG_FIELDS = {
 }
 #: The log rounds rates to three digits.
 _RATE_ROUNDING = 0.00051
+#: Where it reads accepted tokens again, the log's tally by drafter holds one of the target's own for each time.
+_OVER = "where the engine went back to a kept state, the log counts a token of the target's own as the drafter's"
 _FINISH = {"limit": "length", "eos": "stop", "word": "stop"}
 
 _SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>[-+0-9.eE]+)\s*$")
@@ -191,8 +193,6 @@ class _Reader:
 
     def counters(self) -> Counters:
         drafted, accepted = self.draft_total("draft_n", DRAFTED), self.draft_total("draft_n_accepted", ACCEPTED)
-        if self.n_retreats:
-            accepted = self.undercounted()
         decode_steps = self.decode_steps(accepted)
         committed: Maybe = missing("needs accepted tokens and decode steps")
         if isinstance(accepted, Number) and isinstance(decode_steps, Number):
@@ -212,14 +212,6 @@ class _Reader:
             drafters=self.drafters(),
         )
 
-    def undercounted(self) -> Withheld:
-        n, of = self.n_retreats, len(self.steps or [])
-        words = (
-            f"in {n} of {of} cycles the engine went back to a kept state of the model and counted one accepted token too few, "
-            "as it does where a draft is longer than the model's layers can take back"
-        )
-        return missing(words, UNDERCOUNTED)
-
     def drafters(self) -> list[DrafterCounts]:
         """Each drafter's part by the log, where several stand beside each other."""
         shares = self.log.drafters if self.log else []
@@ -235,7 +227,7 @@ class _Reader:
             type=share.type,
             drafts=told(share.drafts, "#gen drafts"),
             drafted=told(share.drafted, "#gen tokens"),
-            accepted=told(share.accepted, "#acc tokens"),
+            accepted=missing(_OVER) if self.n_retreats else told(share.accepted, "#acc tokens"),
             draft_ms=told(share.draft_ms, "dur(b,g,a)"),
         )
 
@@ -248,10 +240,9 @@ class _Reader:
         return trusted([streamed, self.timing(key), self.growth(metric), logged], "metrics missing: the engine reported no draft counts")
 
     def decode_steps(self, accepted: Maybe) -> Maybe:
-        if self.n_retreats:  # each took a further pass of the target, which the stream doesn't show
-            return accepted
         if self.steps is not None and self.is_exact:
-            return self.stream(len(self.steps), "events: moves of predicted_ms")
+            again = f", and {self.n_retreats} that went back and read again" if self.n_retreats else ""
+            return self.stream(len(self.steps) + self.n_retreats, f"events: moves of predicted_ms{again}")
         emitted = self.emitted()
         if not isinstance(emitted, Number) or not isinstance(accepted, Number):
             return missing("needs per-token timings, or counts of accepted tokens")
@@ -281,8 +272,6 @@ class _Reader:
         return trusted([streamed, self.growth(DRAFTS), self.logged("verify_steps")], "metrics missing: the engine doesn't count its drafts")
 
     def positions(self, drafted: Maybe) -> tuple[list[int] | Withheld, Source | None]:
-        if self.n_retreats:
-            return self.undercounted(), None
         if self.steps is not None and self.is_exact and self.last_draft is not None:
             by_position = accepted_by_position([c.accepted for c in self.steps], [c.drafted for c in self.steps])
             return by_position, Source(file=RECORDS, line=self.line, field="events: accepted of each cycle")
@@ -311,7 +300,17 @@ class _Reader:
         found += self.differing_positions(counters)
         if self.steps is not None and self.is_exact:
             found += impossible([c._replace(accepted=c.accepted + is_retreat(c)) for c in self.steps])
+            found += self.differing_tallies(counters)
         return found
+
+    def differing_tallies(self, counters: Counters) -> list[str]:
+        """Whether the log's tallies of accepted tokens bear out the passes that were read off the stream."""
+        tallies = [s.accepted for s in self.log.drafters] if self.log else []
+        accepted, known = value_of(counters.accepted), [n for n in tallies if n is not None]
+        if accepted is None or not tallies or len(known) < len(tallies) or sum(known) == accepted + self.n_retreats:
+            return []
+        again = f" and {self.n_retreats} passes that read again" if self.n_retreats else ""
+        return [f"accepted: {accepted:g} by {RECORDS}{again}; {sum(known)} by {LOG} (#acc tokens, growth)"]
 
     def differing_positions(self, counters: Counters) -> list[str]:
         """Where /metrics or the log's rounded rates contradict the counts by position. Trailing zeros say nothing."""
