@@ -143,7 +143,8 @@ def odd_help(capabilities: Capabilities) -> list[str]:
         return []
     if capabilities.dialect == "draft-flag":
         return ["its --help lists no --spec-type: it is an older one, where a draft model alone switches speculation on"]
-    return ["its --help lists no --spec-type and no draft model: only baselines run on it"]
+    # a dialect of another engine is none of these
+    return ["its --help lists no --spec-type and no draft model: only baselines run on it"] if capabilities.dialect == "none" else []
 
 
 def odd_libraries(executable: Path, libraries: Mapping[str, Path]) -> list[str]:
