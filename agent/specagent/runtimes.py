@@ -71,7 +71,9 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
         try:
             looked = attached.look(entry)
         except attached.NotSeen as error:
-            raise RuntimeBroken(str(error)) from error
+            raise RuntimeBroken(
+                str(error), "Start that server, or correct its address under servers in the agent's configuration."
+            ) from error
         return Runtime(looked.info, models=looked.models)
     if entry.kind == "container":
         image = container_runtime.look(entry, cache)
@@ -85,28 +87,33 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
     if asked.packaged == "script":
         info, files = script_runtime.look(entry.engine, entry.path, engine_environment(entry.env), cache)
         return Runtime(info, dict(entry.env), files)
-    if platform.system() == "Linux" and not _is_elf(entry.path):
+    return _program(entry, entry.path, asked, cache)
+
+
+def _program(entry: RuntimeEntry, executable: Path, asked: engines.Asked, cache: FileCache) -> Runtime:
+    """Machine code with its libraries. Raises :class:`RuntimeBroken`."""
+    if platform.system() == "Linux" and not _is_elf(executable):
         # a wrapper's hash would say nothing about the engine behind it
-        raise RuntimeBroken(f"{entry.path} is a script: name the {asked.program} executable itself, and put variables under env")
+        raise RuntimeBroken(f"{executable} is a script: name the {asked.program} executable itself, and put variables under env")
     env = dict(entry.env)
-    libraries, missing = _libraries(entry.path, env)
+    libraries, missing = _libraries(executable, env)
     if missing and "LD_LIBRARY_PATH" not in env:
-        env["LD_LIBRARY_PATH"] = str(entry.path.parent)
-        libraries, missing = _libraries(entry.path, env)
+        env["LD_LIBRARY_PATH"] = str(executable.parent)
+        libraries, missing = _libraries(executable, env)
     if missing:
-        raise RuntimeBroken(f"{entry.path} lacks the libraries {', '.join(missing)}{_library_remedy(missing)}")
-    files = _files(entry.path, libraries)
+        raise RuntimeBroken(f"{executable} lacks the libraries {', '.join(missing)}{_library_remedy(missing)}")
+    files = _files(executable, libraries)
     manifest = {name: cache.sha256(path) for name, path in files.items()}
-    version = ask(entry.path, asked.version, engine_environment(env))
-    help_text = ask(entry.path, asked.help, engine_environment(env))
-    if broken := broken_help(entry.path, help_text):
+    version = ask(executable, asked.version, engine_environment(env))
+    help_text = ask(executable, asked.help, engine_environment(env))
+    if broken := broken_help(executable, help_text):
         raise broken
     capabilities = engines.engine(entry.engine).capabilities(help_text.text)
     if lacking := [flag for flag in asked.needed if flag not in capabilities.flags]:
         remedy = f"Name the {entry.engine} executable itself in the agent's configuration."
-        raise RuntimeBroken(f"{entry.path} is no {entry.engine}: its --help lists no {' and no '.join(lacking)}", remedy)
+        raise RuntimeBroken(f"{executable} is no {entry.engine}: its --help lists no {' and no '.join(lacking)}", remedy)
     words, commit = version_words("" if version.how else version.text)
-    devices = ask(entry.path, asked.devices, engine_environment(env)) if asked.devices else Answer("")
+    devices = ask(executable, asked.devices, engine_environment(env)) if asked.devices else Answer("")
     engines_own = {name: path for name, path in libraries.items() if _ENGINE_LIBRARY.match(name)}
     info = RuntimeInfo(
         engine=entry.engine,
@@ -115,13 +122,13 @@ def read_runtime(entry: RuntimeEntry, cache: FileCache) -> Runtime:
         backend=_backend(devices.text),
         manifest_hash=manifest_hash(manifest),
         manifest=manifest,
-        executable=str(entry.path),
+        executable=str(executable),
         capabilities=capabilities,
         oddities=[
             *odd_version(version),
             *odd_help(capabilities),
             *([f"{devices.how} at --list-devices"] if devices.how.startswith(("crashes", "doesn't")) else []),
-            *odd_libraries(entry.path, engines_own),
+            *odd_libraries(executable, engines_own),
             *odd_processor(_compiled_for(files, env, cache), cpu_flags()),
         ],
     )
