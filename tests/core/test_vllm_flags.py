@@ -194,6 +194,16 @@ def test_allowed_flags_are_rendered_by_the_builds_name_each_with_its_value() -> 
     ]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("--gpu-memory-utilization", "--device-memory-utilization"), ("--enable-chunked-prefill", "--no-enable-chunked-prefill")],
+)
+def test_a_flag_is_said_once_whatever_its_name(first: str, second: str) -> None:
+    value: Any = 0.5 if "memory" in first else True
+    refused = rendered({"mode": "off"}, extra={first: value, second: value}).refusals
+    assert [r.message for r in refused] == [f"engine.extra: {second} says again what {first} says"]
+
+
 def test_what_the_host_does_not_allow_is_refused() -> None:
     result = rendered({"mode": "off"}, allowed=default_allowed_flags(), extra={"--dtype": "half", "--load-format": "safetensors"})
     assert [r.message for r in result.refusals] == ["engine.extra: this host doesn't allow --load-format"]

@@ -7,6 +7,7 @@ None of that gets through: a flag must stand, letter by letter, in the build's h
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from ..errors import FlagNotAllowed
 from ..inventory import Capabilities
@@ -16,6 +17,12 @@ from .vllm_flags import ALLOWABLE, IMPLIED, NEVER_FLAGS, SET_FLAGS, Takes, is_sp
 
 #: How a value is told in a refusal; longer ones only begin.
 _SHOWN = 60
+
+
+class _Wrong(NamedTuple):
+    words: str
+    remedy: str | None
+    value: dict[str, str] = {}  # where that is what is wrong
 
 
 def extra_problems(
@@ -28,31 +35,40 @@ def extra_problems(
 
     ``arm``: a control's name, whose flags are those that another arm's speculation implies; ``allowed`` then says nothing.
     """
-    where = f"arm {arm!r}: extra" if arm else "engine.extra"
-    table = IMPLIED if arm else ALLOWABLE
+    where, place = (f"arm {arm!r}: extra", {"arm": arm}) if arm else ("engine.extra", {})
+    said: dict[str, str] = {}
     for given, value in extra.items():
-        place = {"arm": arm, "field": f"extra.{given}"} if arm else {}
         flag = capabilities.flags.get(given, given) if capabilities else given
-        if why := _never(given, flag, of_control=bool(arm)):
-            yield FlagNotAllowed(
-                f"{where}: {given} {why}", remedy=f"Remove the flag from {where.rpartition(': ')[2]}.", flag=given, **place
-            )
-        elif capabilities and given not in capabilities.flags:
-            message = f"{where}: this build has no flag {given}{nearest_flag(given, capabilities.flags)}"
-            yield FlagNotAllowed(message, remedy="Correct the flag, or choose a build that has it.", flag=given, **place)
-        elif flag not in table and capabilities:
-            remedy = f"A control can carry {', '.join(IMPLIED)}." if arm else f"Possible are {', '.join(ALLOWABLE)}."
-            yield FlagNotAllowed(
-                f"{where}: {given} is none of the flags that SpecWeb lets through to vLLM", remedy=remedy, flag=given, **place
-            )
-        elif capabilities and not arm and allowed is not None and not {given, flag} & set(allowed):
-            yield FlagNotAllowed(f"{where}: this host doesn't allow {given}", flag=given, **place)
-        elif flag in table and (due := _not_taken(table[flag], value, capabilities.choices.get(flag, []) if capabilities else [])):
-            message = f"{where}: {given} is {str(value)[:_SHOWN]!r}; it takes {due}"
-            yield FlagNotAllowed(message, remedy=f"Give {given} {due}.", flag=given, value=str(value)[:_SHOWN], **place)
-        elif value is False and capabilities and _negative(flag) not in capabilities.flags:
-            message = f"{where}: this build has no {_negative(flag)}, which {given}: false would need"
-            yield FlagNotAllowed(message, remedy="Remove the flag: it is off by default.", flag=given, **place)
+        if never := _never(given, flag, of_control=bool(arm)):
+            wrong: _Wrong | None = _Wrong(f"{given} {never}", "Remove the flag.")
+        elif capabilities:
+            wrong = _not_here(given, flag, value, capabilities, None if arm else allowed, IMPLIED if arm else ALLOWABLE)
+        else:
+            wrong = _not_taken(given, (IMPLIED if arm else ALLOWABLE).get(flag), value, [])
+        if wrong is None and (first := said.setdefault(f"--{flag.removeprefix('--').removeprefix('no-')}", given)) != given:
+            wrong = _Wrong(f"{given} says again what {first} says", "Say it once.")
+        if wrong:
+            details = {**place, "field": f"extra.{given}"} if arm else {}
+            yield FlagNotAllowed(f"{where}: {wrong.words}", remedy=wrong.remedy, flag=given, **wrong.value, **details)
+
+
+def _not_here(
+    given: str, flag: str, value: FlagValue, capabilities: Capabilities, allowed: Collection[str] | None, table: Mapping[str, Takes]
+) -> _Wrong | None:
+    """Why this build or its host does not take the flag."""
+    if given not in capabilities.flags:
+        near = nearest_flag(given, capabilities.flags)
+        return _Wrong(f"this build has no flag {given}{near}", "Correct the flag, or choose a build that has it.")
+    if flag not in table:
+        words = f"Possible are {', '.join(table)}." if table is ALLOWABLE else f"A control can carry {', '.join(table)}."
+        return _Wrong(f"{given} is none of the flags that SpecWeb lets through to vLLM", words)
+    if allowed is not None and not {given, flag} & set(allowed):
+        return _Wrong(f"this host doesn't allow {given}", None)
+    if wrong := _not_taken(given, table[flag], value, capabilities.choices.get(flag, [])):
+        return wrong
+    if value is False and _negative(flag) not in capabilities.flags:
+        return _Wrong(f"this build has no {_negative(flag)}, which {given}: false would need", "Remove the flag: it is off by default.")
+    return None
 
 
 def _never(given: str, flag: str, *, of_control: bool) -> str:
@@ -69,17 +85,21 @@ def _never(given: str, flag: str, *, of_control: bool) -> str:
     return ""
 
 
-def _not_taken(takes: Takes, value: FlagValue, choices: Collection[str]) -> str:
+def _not_taken(given: str, takes: Takes | None, value: FlagValue, choices: Collection[str]) -> _Wrong | None:
     """What the flag takes, in words, if the value is something else. ``choices``: those that the build's help lists."""
-    if not takes.values and takes.pattern is None:
-        return "" if isinstance(value, bool) else "true or false"
+    if takes is None:
+        return None
     words = [str(v) for v in (value if isinstance(value, list) else [value])]
     listed = [v for v in takes.values if not choices or v in choices] or list(choices)
-    due = " or ".join(listed) or f"{'plain numbers' if takes.many else 'a plain name or number'}, no path and no JSON"
-    if isinstance(value, bool) or not words or (len(words) > 1 and not takes.many):
-        return due
-    plain = all(takes.pattern is None or takes.pattern.fullmatch(w) for w in words)
-    return "" if plain and (not listed or all(w in listed for w in words)) else due
+    if not takes.values and takes.pattern is None:
+        fits, due = isinstance(value, bool), "true or false"
+    else:
+        plain = all(takes.pattern is None or takes.pattern.fullmatch(w) for w in words)
+        n_fits = len(words) == 1 or (bool(words) and takes.many)
+        fits = plain and n_fits and not isinstance(value, bool) and (not listed or all(w in listed for w in words))
+        due = " or ".join(listed) or f"{'plain numbers' if takes.many else 'a plain name or number'}, no path and no JSON"
+    shown = str(value)[:_SHOWN]
+    return None if fits else _Wrong(f"{given} is {shown!r}; it takes {due}", f"Give {given} {due}.", {"value": shown})
 
 
 def _negative(flag: str) -> str:
