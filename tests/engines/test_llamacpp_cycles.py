@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from specagent.load import Closed, Request, Target, records_of, run_load
-from speccore.cycles import cycles
+from speccore.cycles import cycles, is_retreat
 from speccore.engines import MetricsPair
 from speccore.engines.llamacpp_counts import ACCEPTED, BY_POSITION, DRAFTED, DRAFTS, PREDICTED
 from speccore.inventory import Capabilities
@@ -28,7 +28,7 @@ MODES: list[dict[str, Any]] = [
     {"mode": "draft", "draft_model": "draft", "draft_limit": 4, "also": ["ngram-mod"], "also_limit": 8, "ngram_size": 3},
     {"mode": "ngram-map-k", "draft_limit": 8, "ngram_size": 4, "also": ["ngram-simple", "ngram-cache"]},
     {"mode": "mtp", "draft_limit": 3},
-    {"mode": "mtp", "draft_limit": 2, "also": ["ngram-simple"], "also_limit": 2, "ngram_size": 3},
+    {"mode": "mtp", "draft_limit": 2, "also": ["ngram-simple"], "also_limit": 6, "ngram_size": 3},
 ]
 #: Temperatures of the demo's kinds of work.
 WORK = {"count": 0.0, "python-code": 0.2, "free-text": 0.8}
@@ -77,6 +77,8 @@ def test_cycles_add_up_to_the_servers_counters(
     assert {i: sum(s.accepted > int(i) for s in steps) for i in by_position} == by_position
     if concurrency == 1:  # a pass serves one answer; each prompt took one of its own, and one more where its state is kept for a retreat
         of_prompts = (2 if arm["mode"] == "mtp" else 1) * len(records)
-        assert len(steps) + of_prompts == pair.growth(N_DECODE)
+        back = sum(is_retreat(s) for s in steps)  # drafts that such a model could not take back: a further pass each
+        assert len(steps) + back + of_prompts == pair.growth(N_DECODE)
+        assert back == 0 or name_of(arm) == "mtp+ngram-simple"
     assert LLAMA.window_disagreements(counts, pair) == []
     assert LLAMA.window_disagreements(counts[1:], pair) != []

@@ -38,7 +38,7 @@ ARMS = [
     {"mode": "ngram-cache"},
     {"mode": "mtp", "draft_limit": 2},
     {"mode": "draft", "draft_model": "draft", "draft_limit": 4, "also": ["ngram-cache", "ngram-mod"], "ngram_size": 3},
-    {"mode": "mtp", "draft_limit": 2, "also": ["ngram-simple"], "also_limit": 2, "ngram_size": 3, "ngram_hits": 1},
+    {"mode": "mtp", "draft_limit": 2, "also": ["ngram-simple"], "also_limit": 6, "ngram_size": 3, "ngram_hits": 1},
 ]
 
 
