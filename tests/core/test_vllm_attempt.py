@@ -162,6 +162,7 @@ def test_without_metrics_the_replies_tell_and_steps_that_share_events_are_missin
 # --- compared ---
 
 
+@functools.cache
 def compared(case: str, **files: bytes) -> Any:
     """Three blocks of the recorded pair, compared."""
     spec = spec_of(case).model_copy(update={"blocks": 3})
