@@ -18,7 +18,7 @@ from specagent.config import Config, ConfigInvalid, ModelEntry, RuntimeEntry, lo
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
 from specagent.ready import free_port
-from speccore import integrity, measure, records
+from speccore import integrity, measure, records, table
 from speccore.errors import NoHostCanRun, PlanDiffers, SpecError
 from speccore.measurement import ComparisonResult, Withheld
 from speccore.plan import plan_faults
@@ -138,6 +138,14 @@ def test_its_comparison_says_that_nothing_was_restarted_and_what_nobody_could_ch
     assert isinstance(found.memory_bill_bytes, Withheld)
     assert "memory of a server that somebody else started" in found.memory_bill_bytes.withheld
     assert found.context_lost_tokens == 0
+
+
+def test_its_report_and_its_json_say_so_too(measured: tuple[Ran, ComparisonResult, list[int]]) -> None:
+    ran, found, _ = measured
+    assert table.cells(found)[-1].endswith(" · not restarted")
+    (answer,) = local.analyse(ran.offer, ran.workloads, ran.sink).answers
+    assert answer["not_restarted"]
+    assert "not restarted" in answer["sentence"]
 
 
 def test_servers_of_two_builds_are_no_pair(measured: tuple[Ran, ComparisonResult, list[int]]) -> None:
