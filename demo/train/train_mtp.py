@@ -5,6 +5,7 @@
 
 Needs PyTorch, which is no dependency of this project, and the text of prepare_text.py and demo/models/tokenizer.json in WORK;
 writes WORK/mtp.npz for export_mtp.py. A run limited by time can't be repeated bit for bit: demo/models/mtp.gguf is the truth.
+It took 2,229 steps on two cores with AMX, half a second each; without AMX a step takes some four seconds of processor time.
 """
 
 from __future__ import annotations
