@@ -107,8 +107,9 @@ def _of_loads(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterat
         if n < point.concurrency and spec.warmup.mode == "fixed":
             words = f"{point.concurrency} at once are warmed up with {n} requests, since {workload.ref} has no more warm-up prompts"
             yield caution(f"points.{i}.concurrency", words)
+        asked_again = point.sampling.temperature == 0 and spec.second_look == "once"
         checked = any(item.check for item in workload.items)
-        if checked and not any(p.concurrency == 1 and is_same_work(p, point) for p in spec.points):
+        if checked and not asked_again and not any(p.concurrency == 1 and is_same_work(p, point) for p in spec.points):
             words = "whether answers stay right under load shows only beside the same work one request at a time: add a point with concurrency 1"
             yield caution(f"points.{i}.concurrency", words)
 

@@ -79,15 +79,17 @@ def test_several_at_once_show_their_requests_and_slots(ready: World) -> None:
 def test_what_a_load_lacks_is_said(ready: World) -> None:
     seed_workload(builtin()["count@1"])
     seed_workload(builtin()["free-text@1"])
-    points = [{"workload": "free-text@1", "concurrency": 6}, {"workload": "count@1", "concurrency": 4}]
+    drawn = {"sampling": {"temperature": 0.8}}
+    points = [{"workload": "free-text@1", "concurrency": 6}, {"workload": "count@1", "concurrency": 4, **drawn}]
     told = [(w.field, w.message) for w in shown(ready, spec(points=points, engine={"slots": 6})).warnings if "concurrency" in w.field]
     alone = "whether answers stay right under load shows only beside the same work one request at a time: add a point with concurrency 1"
     assert told == [
         ("points.0.concurrency", "6 at once are warmed up with 4 requests, since free-text@1 has no more warm-up prompts"),
         ("points.1.concurrency", alone),  # free text has nothing to check
     ]
-    points = [{"workload": "count@1"}, {"workload": "count@1", "concurrency": 8}]
-    assert not any("concurrency" in w.field for w in shown(ready, spec(points=points, engine={"slots": 8})).warnings)
+    one_by_one, greedy = [{"workload": "count@1", **drawn}], [{"workload": "count@1", "concurrency": 8}]
+    for points in ([*one_by_one, greedy[0] | drawn], greedy):  # greedy answers are asked once more, one at a time
+        assert not any("concurrency" in w.field for w in shown(ready, spec(points=points, engine={"slots": 8})).warnings)
 
 
 def test_of_thousands_of_trials_the_first_blocks_are_laid_out_and_the_others_counted(ready: World) -> None:
