@@ -8,8 +8,9 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 _SHARED = Path("/dev/shm")  # noqa: S108  not a temporary file of ours: where the system keeps shared memory
@@ -17,6 +18,7 @@ _SHARED = Path("/dev/shm")  # noqa: S108  not a temporary file of ours: where th
 _PYTHONS_OWN = re.compile(r"^(psm_[0-9a-f]+|sem\.mp-[a-z0-9_]+)$")
 #: Engines put sockets there, whose paths may have 107 characters.
 _LONGEST_BASE = 40
+_LOOK_S = 0.05
 
 
 def folder_of(attempt: str) -> Path:
@@ -46,6 +48,27 @@ def shared_by(pids: Iterable[int]) -> set[Path]:
                 if path.parent == _SHARED and _PYTHONS_OWN.match(path.name):
                     found.add(path)
     return found
+
+
+@contextlib.contextmanager
+def watched(pids: Callable[[], Iterable[int]]) -> Iterator[set[Path]]:
+    """All that these processes have in use while the block runs."""
+    found: set[Path] = set()
+    over = threading.Event()
+
+    def look() -> None:
+        while True:
+            found.update(shared_by(pids()))
+            if over.wait(_LOOK_S):
+                return
+
+    thread = threading.Thread(target=look, name="shared memory", daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
 
 
 def remove(scratch: Path, shared: Iterable[Path] = ()) -> None:

@@ -69,8 +69,8 @@ class TidyEngine(Engine):
             raise
 
     def stop(self, hurry: threading.Event | None = None) -> Ended:
-        shared = scratch.shared_by(self.pids()) if self._ended is None else set()
-        ended = super().stop(hurry)
+        with scratch.watched(self.pids) as shared:  # until the end: an engine that is only starting may still make some
+            ended = super().stop(hurry)
         if not ended.left:
             scratch.remove(self._scratch, shared)
         return ended

@@ -15,15 +15,19 @@ from specagent.launch import Engine
 from specagent.scratch import folder_of, sweep
 from specagent.starting import ProcessStart
 
-#: Writes a file, holds shared memory as vLLM's workers do, says their names, and ignores TERM.
+#: Writes a file, holds shared memory as vLLM's workers do, says their names, and ends by KILL only: at TERM it takes more.
 STUBBORN = """
 import os, signal, sys, tempfile, time
 from multiprocessing import resource_tracker, shared_memory
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-held = shared_memory.SharedMemory(create=True, size=64)
-resource_tracker.unregister(held._name, "shared_memory")
+segments = []
+def take(*_):
+    segments.append(shared_memory.SharedMemory(create=True, size=64))
+    resource_tracker.unregister(segments[-1]._name, "shared_memory")
+    os.write(1, f"{segments[-1].name} ".encode())
+signal.signal(signal.SIGTERM, take)
+take()
 path = tempfile.NamedTemporaryFile(delete=False).name
-print(path, held.name, os.environ["TORCHINDUCTOR_CACHE_DIR"], flush=True)
+print(path, os.environ["TORCHINDUCTOR_CACHE_DIR"], "ready", flush=True)
 while True:
     time.sleep(1)
 """
@@ -34,10 +38,10 @@ def begun(tmp_path: Path, record: Path | None = None) -> tuple[Engine, Path, Pat
     engine, _ = start.begin(tmp_path, tmp_path / "log", record)
     assert isinstance(engine, Engine)
     deadline = time.monotonic() + 20
-    while not (words := (tmp_path / "log").read_text().split() if (tmp_path / "log").exists() else []):
+    while "ready" not in (words := (tmp_path / "log").read_text().split() if (tmp_path / "log").exists() else []):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    return engine, Path(words[0]), Path("/dev/shm") / words[1]
+    return engine, Path(words[1]), Path("/dev/shm") / words[0]
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="shared memory is a folder on Linux only")
@@ -53,7 +57,9 @@ def test_a_killed_engine_leaves_no_file_and_no_shared_memory(tmp_path: Path) -> 
     ended = engine.stop(hurry)
     assert ended.left == []
     assert not written.parent.exists()
-    assert not shared.exists()
+    names = [word for word in (tmp_path / "log").read_text().split() if word.startswith("psm_")]
+    assert len(names) > 1  # it took more when it was told to end
+    assert not any((shared.parent / name).exists() for name in names)
 
 
 def test_shared_memory_of_others_is_left_alone(tmp_path: Path) -> None:

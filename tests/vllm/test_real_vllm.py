@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from specagent import scratch
 from specagent.config import load_config
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
@@ -92,12 +93,21 @@ def host(work: Path) -> Host:
 
 @pytest.fixture(scope="session")
 def before(host: Host) -> set[str]:
-    """What lay in shared memory and among temporary files before any engine was started."""
+    """What lay in shared memory before any engine was started."""
     return leftovers()
 
 
 def leftovers() -> set[str]:
-    return {p.name for folder in (Path("/dev/shm"), Path("/tmp")) for p in folder.glob("*") if p.name.startswith(("psm_", "vllm_dist_"))}
+    """Shared memory of Python's kind that no process has in use."""
+    in_use = "".join(map(read_maps, Path("/proc").glob("[0-9]*/maps")))
+    return {p.name for p in Path("/dev/shm").glob("psm_*") if p.name not in in_use}
+
+
+def read_maps(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 @pytest.fixture(scope="session")
@@ -230,6 +240,9 @@ def test_each_attempt_has_its_evidence_and_ends_in_peace(arm: str, run: Path) ->
 
 
 def test_nothing_is_left_of_the_engines(pair: LocalRun, head: Path, before: set[str]) -> None:
+    told = [json.loads(p.read_text()) for run in (head.with_name("pair"), head) for p in run.glob("attempts/*/report.json")]
+    assert len(told) == BLOCKS * (len(MODES) + 2)
+    assert [folder for report in told if (folder := scratch.folder_of(report["attempt_id"])).exists()] == []
     assert leftovers() <= before
 
 
