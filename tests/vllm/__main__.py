@@ -14,6 +14,11 @@ from pathlib import Path
 
 from tests.vllm import environment
 
+MADE_FROM = (
+    *(f"train/{name}.py" for name in ("__main__", "hf", "hf_heads", "export_gguf", "prepare_text")),
+    *(f"models/{name}" for name in ("target.gguf", "draft.gguf", "tokenizer.json")),
+)
+
 
 def models_folder(environment_folder: Path) -> Path:
     return environment_folder / "models"
@@ -23,8 +28,8 @@ def make_models(folder: Path) -> None:
     """The demo's models as folders, with heads trained in that environment; again only if what makes them has changed."""
     models = models_folder(folder)
     digest = hashlib.sha256()
-    for path in [*sorted((environment.ROOT / "demo/train").glob("*.py")), *sorted((environment.ROOT / "demo/models").glob("*.gguf"))]:
-        digest.update(path.read_bytes())
+    for name in MADE_FROM:
+        digest.update((environment.ROOT / "demo" / name).read_bytes())
     stamp = models / ".made"
     if stamp.is_file() and stamp.read_text() == digest.hexdigest():
         return
