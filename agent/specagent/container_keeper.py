@@ -4,8 +4,8 @@ A container is the container engine's child and no descendant of the keeper; thi
 the container ends by itself, container and network are removed, also when the agent has been killed. The order and what
 comes of it are JSON files in the folder that the only argument names:
 
-``order.json``: {docker, attempt, container, network, grace_s, short_grace_s} · ``standing.json``: {id, pid, address, host_services} once it
-runs · ``failed.json``: {what, why} if it can't · ``ended.json``: {exit_code, oom_killed, removed, left}.
+``order.json``: {docker, attempt, container, network, grace_s, short_grace_s} · ``standing.json``: {id, pid, address, host_services}
+once it runs · ``failed.json``: {what, why} if it can't · ``ended.json``: {exit_code, oom_killed, removed, left}.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ class _Wishes:
         self.wake.set()
 
 
-def main(folder: Path) -> int:
+def main(where: str) -> int:
     from docker.errors import APIError
 
+    folder = Path(where)
     wishes = _Wishes()
     order = json.loads((folder / ORDER).read_text())
     ended: dict[str, Any] = {"exit_code": None, "oom_killed": False}

@@ -23,13 +23,19 @@ def agent_label() -> str:
 
 
 def remove_attempt(address: str, attempt: str) -> list[int]:
-    """Removes all that carries the attempt's label; returns the pids that ran. Raises :class:`ContainerEngineUnusable`, also if something stays."""
+    """Removes all that carries the attempt's label; returns the pids that ran.
+
+    Raises :class:`ContainerEngineUnusable`, also if something stays.
+    """
     with connected(address) as client:
         return _remove(client, f"{ATTEMPT}={attempt}")
 
 
 def remove_abandoned(address: str, records: Path, lives: Callable[[str], bool]) -> list[int]:
-    """Removes what agents of the same state folder left, and looks at images that broke off; ``lives``: whether the agent of a label does."""
+    """Removes what agents of the same state folder left, and what is left of looking at images.
+
+    ``lives``: whether the agent runs that a label names.
+    """
     ended: list[int] = []
     with connected(address) as client:
         for label in (f"{RECORDS}={records}", LOOK):

@@ -111,7 +111,8 @@ def _image(client: Any, reference: str) -> dict[str, Any]:
             ) from error
         if "@" not in reference:
             raise RuntimeBroken(
-                f"no image {reference[:19]}… is here", "docker load or docker import it, or name one that `docker images --no-trunc` lists."
+                f"no image {reference[:19]}… is here",
+                "docker load or docker import it, or name one that `docker images --no-trunc` lists.",
             ) from error
         raise RuntimeBroken(f"the image {reference} is not here, and nothing is pulled on its own", f"docker pull {reference}") from error
     if not _BY_DIGEST.match(reference):

@@ -35,7 +35,7 @@ _START_TIMEOUT_S = 60.0
 #: What removal may take after the engine's own grace time.
 _REMOVAL_S = 15.0
 _TICK_S = 0.01
-_KEEPER = "import sys; sys.path.insert(0, {root!r}); from pathlib import Path; from specagent.container_keeper import main; sys.exit(main(Path({folder!r})))"
+_KEEPER = "import sys; sys.path.insert(0, {root!r}); from specagent.container_keeper import main; sys.exit(main({folder!r}))"
 
 
 @dataclass
@@ -225,7 +225,7 @@ def start_of(job: PreparedJob, arm: str, more: Sequence[str] = ()) -> ContainerS
 
 
 def seen_pid(pid: int, container: str) -> int:
-    """The container's first process, if it is the one of that number here; an agent with process numbers of its own sees another or none."""
+    """The container's first process, if it is the one of that number here: an agent with numbers of its own sees another or none."""
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:

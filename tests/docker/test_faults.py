@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from specagent import processes, ready
+from specagent import container_start, processes, ready
 from specagent.arm_engine import standing
 from specagent.enginelog import HEAD_BYTES, TAIL_BYTES
 from specagent.sweep import sweep_records
@@ -63,14 +63,16 @@ def test_one_that_hears_no_term_is_killed_after_the_grace_time(bench: Bench, nev
     assert bench.left() == []
 
 
-def test_somebody_who_waits_shortens_the_grace_time(bench: Bench, never: threading.Event) -> None:
+def test_somebody_who_waits_shortens_the_grace_time(bench: Bench, never: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container_start, "GRACE_S", 60.0)
     with standing(bench.job(bench.host(path=DEAF)), "off", bench.folder / "one", never) as engine:
         hurry = threading.Event()
         hurry.set()
         began = time.monotonic()
         ended = engine.engine.stop(hurry)
+        took_s = time.monotonic() - began
     assert ended.exit_code == -signal.SIGKILL
-    assert time.monotonic() - began < 5
+    assert took_s < 5 + 4, "a second of grace and the removal, on a busy machine too"
     assert bench.left() == []
 
 
