@@ -44,7 +44,7 @@ def main() -> int:
     make_models(folder)
     made = time.monotonic()
     told = {"SPECWEB_TEST_VLLM": str(environment.script(folder)), "SPECWEB_TEST_VLLM_MODELS": str(models_folder(folder))}
-    pytest = [sys.executable, "-m", "pytest", "-s", *(sys.argv[1:] or ["tests/vllm"])]
+    pytest = [sys.executable, "-m", "pytest", "-s", "tests/vllm", *sys.argv[1:]]
     code = subprocess.run(pytest, cwd=environment.ROOT, env={**os.environ, **told}, check=False).returncode
     print(f"environment and models {made - began:.0f} s, experiments {time.monotonic() - made:.0f} s")
     return code
