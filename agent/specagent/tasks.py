@@ -54,9 +54,9 @@ class Wording:
 
     def _worded(self, point: Point, item: Item, seed: int) -> list[Asked]:
         if not item.turns:
-            messages = [("user", item.prompt)]
-            prompt = self._put(point, messages, self._before(point, messages, seed, item.id))
-            return [Asked(prompt, point.max_tokens, thought=self._thought(point, prompt))]
+            prompt = self._put(point, item.messages, self._before(point, item.messages, seed, item.id))
+            tokens = min(item.max_tokens or point.max_tokens, point.max_tokens)
+            return [Asked(prompt, tokens, thought=self._thought(point, prompt))]
         found: list[Asked] = []
         before = self._before(point, messages_before(item.turns, 1), seed, item.id)
         for n, turn in enumerate(item.turns, 1):
@@ -144,6 +144,7 @@ def ask_worded(
             told=told,
             prefix_cache=prefix_cache,
             arrivals=arrivals,
+            limits={plan.id: one.max_tokens for plan, one in single},
         )
         thoughts = {plan.id: one.thought for plan, one in single if one.thought}
         return [_told(p, thought=thoughts[p.record.probe]) if p.record.probe in thoughts else p for p in probed]

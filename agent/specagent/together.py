@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 from speccore.protocol import ProbePlan, WarmupPlan
 from speccore.spec import ExperimentSpec, Point
@@ -48,23 +48,27 @@ def run_batch(
     told: Callable[[int], None] = lambda n: None,
     prefix_cache: bool = False,
     arrivals: int = 0,
+    limits: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Probed]:
     """Asks each plan its prompt, as many at once or as often as the point says, and records in the order of sending.
 
     Never raises for what the engine does. Times count from ``t0``. ``told`` hears the number of each request, from 1, before
     it is sent. ``arrivals``: the seed that draws when requests are due, a Poisson process; warm-up goes by no clock. Of
-    several at once those are missing that were not sent before a stop, or because the engine hung.
+    several at once those are missing that were not sent before a stop, or because the engine hung. ``limits``: most tokens of
+    an answer by the plan's id, where it is not the point's number.
     """
+    points = {plan.id: _limited(point, limits.get(plan.id)) for plan, _ in asked}
     by_clock = point.rate_per_s is not None and not any(isinstance(plan, WarmupPlan) for plan, _ in asked)
     if point.concurrency == 1 and not by_clock:
         probed = []
         for n, (plan, prompt) in enumerate(asked, 1):
             told(n)
-            probed.append(run_probe(dialect, at, plan, point, prompt, t0=t0, timeout_s=timeout_s, stop=stop, prefix_cache=prefix_cache))
+            own = points[plan.id]
+            probed.append(run_probe(dialect, at, plan, own, prompt, t0=t0, timeout_s=timeout_s, stop=stop, prefix_cache=prefix_cache))
         return probed
     requests = []
     for plan, prompt in asked:
-        path, body = dialect.request(prompt, point, plan.seed, prefix_cache=prefix_cache)
+        path, body = dialect.request(prompt, points[plan.id], plan.seed, prefix_cache=prefix_cache)
         requests.append(request_of(plan, path, body))
 
     def sent() -> Iterator[Request]:
@@ -79,3 +83,7 @@ def run_batch(
     load = Open(point.rate_per_s, len(requests), seed=arrivals) if by_clock and point.rate_per_s else Closed(point.concurrency)
     result = run_load(Target(*at), sent(), load, timeout_s=timeout_s, stop=stop)
     return [Probed(*record_of(e, dialect, t0=t0), e.end, result.health) for e in result.exchanges]
+
+
+def _limited(point: Point, max_tokens: int | None) -> Point:
+    return point if max_tokens in (None, point.max_tokens) else point.model_copy(update={"max_tokens": max_tokens})

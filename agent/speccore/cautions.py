@@ -227,12 +227,17 @@ def _of_reading(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:
 def _of_tasks(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> Iterator[SpecProblem]:
     for i, point in enumerate(spec.points):
         workload = workloads.get(point.workload)
-        if workload is None or not workload.is_task:
+        if workload is None:
             continue
-        longest = max(point.occupied_context + longest_turn(item, point.max_tokens) for item in (*workload.items, *workload.warmup))
+        longest = max(longest_turn(item, point.max_tokens) for item in (*workload.items, *workload.warmup))
+        longest += point.occupied_context if workload.is_task else 0  # a single prompt is part of what is filled
         if longest > spec.engine.context:
-            words = f"its longest turn takes about {longest:,.0f} tokens of context, and engine.context is {spec.engine.context:,}"
+            what = "turn" if workload.is_task else "prompt with its answer"
+            words = f"its longest {what} takes about {longest:,.0f} tokens of context, and engine.context is {spec.engine.context:,}"
             yield caution(f"points.{i}.workload", words)
+        if point.thinking is None and any(item.history for item in workload.items):
+            words = "its prompts are chats; without thinking true or false their messages are sent as bare text, not by the model’s chat template"
+            yield caution(f"points.{i}.thinking", words)
 
 
 def _of_template(spec: ExperimentSpec, place: Place) -> Iterator[SpecProblem]:

@@ -14,6 +14,8 @@ from .workload import Item, Workload
 
 #: Time of reading a token of context as a share of answering one: least on a card with power to spare, most on a small processor.
 SHARE = (0.004, 0.25)
+#: A prompt of up to so many characters is read in no time worth counting.
+SHORT = 2_000
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Extra:
 
 
 def beside(spec: ExperimentSpec, trial: TrialPlan, workloads: Mapping[str, Workload]) -> Extra:
-    """Of all requests of a trial. A workload that isn't there counts as one of single prompts; those are short and not counted."""
+    """Of all requests of a trial. A workload that isn't there counts as one of short prompts, which are not counted."""
     points = {p.key: p for p in spec.points}
     asked = [(w.point, w.item, not w.ahead) for w in trial.warmup] + [(p.point, p.item, False) for p in trial.probes]
     total = Extra()
@@ -38,8 +40,13 @@ def beside(spec: ExperimentSpec, trial: TrialPlan, workloads: Mapping[str, Workl
         total = total.plus(Extra(read=point.occupied_context))
         if workload := workloads.get(point.workload):
             found = next((i for i in (workload.warmup if reserved else workload.items) if i.id == item), None)
-            total = total.plus(_of_task(point, found) if found and found.turns else Extra())
+            total = total.plus(Extra() if found is None else _of_task(point, found) if found.turns else _of_prompt(found))
     return total
+
+
+def _of_prompt(item: Item) -> Extra:
+    length = len(item.opening)
+    return Extra(read=length / BYTES_PER_TOKEN) if length > SHORT else Extra()
 
 
 def again(spec: ExperimentSpec, asked: Untimed) -> Extra:
@@ -57,7 +64,9 @@ def _of_task(point: Point, item: Item) -> Extra:
 
 
 def longest_turn(item: Item, max_tokens: int) -> float:
-    """Tokens of context that the longest turn of a task takes, its answer included, about."""
+    """Tokens of context that a prompt or the longest turn of a task takes, its answer included, about."""
+    if not item.turns:
+        return len(item.opening) / BYTES_PER_TOKEN + max_tokens
     sizes = [
         sum(len(text) for _, text in messages_before(item.turns, n)) / BYTES_PER_TOKEN + (turn.max_tokens or max_tokens)
         for n, turn in enumerate(item.turns, 1)

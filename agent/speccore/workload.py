@@ -68,15 +68,29 @@ class Turn(BaseModel):
     check: Check | None = None
 
 
-class Item(BaseModel):
-    """One prompt, or the turns of a task. ``reference_tokens`` fixes the work L of equal_work_s; unset: the median baseline length."""
+class Message(BaseModel):
+    """What stands before a prompt in a conversation that was recorded; nothing of it is answered anew."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    role: Literal["system", "user", "assistant"]
+    content: str = Field(min_length=1)
+
+
+class Item(BaseModel):
+    """One prompt, or the turns of a task. ``reference_tokens`` fixes the work L of equal_work_s; unset: the median baseline length.
+
+    ``history``: what a single prompt stands behind. ``max_tokens``: of its answer at most so many, where the point allows more.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    LATER: ClassVar[frozenset[str]] = frozenset({"history", "max_tokens"})
     id: str = Field(min_length=1, max_length=80)
     prompt: str = ""
     turns: list[Turn] = Field(default=[], max_length=50)
     reference_tokens: int | None = Field(default=None, ge=2)
     check: Check | None = None
+    history: list[Message] = Field(default=[], max_length=200)
+    max_tokens: int | None = Field(default=None, ge=2, le=131_072)
 
     @model_validator(mode="after")
     def _one_kind(self) -> Item:
@@ -86,6 +100,10 @@ class Item(BaseModel):
             return self
         if self.check or self.reference_tokens:
             raise ValueError(f"item {self.id!r} has turns: give check and reference_tokens to them")
+        if self.max_tokens:
+            raise ValueError(f"item {self.id!r} has turns: give max_tokens to them")
+        if self.history:
+            raise ValueError(f"item {self.id!r} has turns: begin with rebuild of the first turn instead of a history")
         if self.turns[-1].tool_wait_s:
             raise ValueError(f"item {self.id!r}: nothing follows the last turn's tool_wait_s: remove it")
         if silent := next((n for n, turn in enumerate(self.turns[:-1], 1) if not turn.answer), None):
@@ -97,12 +115,19 @@ class Item(BaseModel):
         """An item of one prompt is written, and hashed, as it was before there were tasks."""
         data: dict[str, Any] = whole(self)
         data.pop("prompt" if self.turns else "turns", None)
-        return data
+        return {k: v for k, v in data.items() if k not in self.LATER or v}
 
     @property
     def opening(self) -> str:
         """What the first request of the item begins with."""
-        return self.prompt or (self.turns[0].rebuild or "") + self.turns[0].prompt
+        if self.turns:
+            return (self.turns[0].rebuild or "") + self.turns[0].prompt
+        return "".join(text for _, text in self.messages)
+
+    @property
+    def messages(self) -> list[tuple[str, str]]:
+        """(role, text) of all that a single prompt's answer is asked behind, the prompt last."""
+        return [*((m.role, m.content) for m in self.history), ("user", self.prompt)]
 
 
 class Workload(BaseModel):

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from speccore.spec import SpecProblem, parse_spec
 from speccore.yamltext import MAX_BYTES, read_yaml
 
-from specweb.accounts.models import Team
+from specweb.accounts.models import Team, User
 from specweb.experiments.services.checking import Checked, check, check_yaml
 
 from .errors import BadRequest, NotThisType, TooLarge
@@ -48,12 +48,12 @@ class Body:
     text: bytes
     is_json: bool
 
-    def checked(self, team: Team) -> Checked:
+    def checked(self, team: Team, user: User) -> Checked:
         """What it says, with every fault at once."""
         if not self.is_json:
-            return check_yaml(self.text, team)
+            return check_yaml(self.text, team, user)
         try:
-            return check(read_json(self.text), team)
+            return check(read_json(self.text), team, user)
         except ValueError as error:
             line = error.lineno if isinstance(error, json.JSONDecodeError) else None
             words = f"is no JSON: {error.msg} (column {error.colno})" if isinstance(error, json.JSONDecodeError) else str(error)

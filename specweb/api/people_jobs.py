@@ -95,7 +95,7 @@ class EvidenceListView(PeopleView):
             raise Http404
         n = query.whole_number(request, "limit", FILES_SHOWN, 1, FILES_MOST)
         files = api_queries.evidence_page(job, query.whole_number(request, "after", 0, 0, 2**62), n + 1)
-        for_team = page_queries.is_member(request.user, job.experiment)
+        for_team = page_queries.reads_texts(request.user, job.experiment)
         more = query.next_page(request, after=files[n - 1].pk) if len(files) > n else None
         return Response({"evidence": [shapes.evidence(f, for_team=for_team) for f in files[:n]], "next": more})
 
@@ -108,7 +108,7 @@ class EvidenceView(OtherThanJson):
         query.only(request)
         attempt = page_queries.attempt_shown(request.user, attempt_id)
         file = page_queries.evidence_file(attempt, name) if attempt else None
-        if attempt is None or file is None or (file.private and not page_queries.is_member(request.user, attempt.trial.job.experiment)):
+        if attempt is None or file is None or (file.private and not page_queries.reads_texts(request.user, attempt.trial.job.experiment)):
             raise Http404
         try:
             stream = open_blob(file.blob)

@@ -71,7 +71,7 @@ class ExperimentsView(PeopleView):
         if known is not None:
             _refuse_another(known, body.spec_hash(), visibility)
             return self._answer(request, known, 200)
-        checked = body.checked(team)
+        checked = body.checked(team, request.user)
         if checked.spec is None:
             raise SpecInvalid(checked.problems)
         stored = submit(checked.spec, team, request.user, visibility, submission_key=key)
@@ -103,12 +103,12 @@ class PreviewView(PeopleView):
         query.only(request, "team", "budget")
         budget_s = query.span(request, "budget")
         team = submitting_team(request.user, query.text(request, "team"))
-        checked = body_of(request).checked(team)
+        checked = body_of(request).checked(team, request.user)
         if checked.spec is None:
             raise SpecInvalid(checked.problems)
         target, now, limits = checked.spec.target.model, timezone.now(), Limits.of(settings)
         history, earlier = trial_costs(team, target), pilots(team, target)
-        found = preview(checked.spec, team, now=now, limits=limits, history=history, pilots=earlier, budget_s=budget_s)
+        found = preview(checked.spec, team, now=now, limits=limits, history=history, pilots=earlier, budget_s=budget_s, user=request.user)
         return Response(shapes.values(replace(found, warnings=checked.as_written(found.warnings))))
 
 

@@ -35,7 +35,7 @@ def attempt(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
     if found is None:
         return missing(request)
     experiment = found.trial.job.experiment
-    spec, files, is_member = experiment.parsed_spec, page_queries.evidence_of(found), page_queries.is_member(request.user, experiment)
+    spec, files, is_member = experiment.parsed_spec, page_queries.evidence_of(found), page_queries.reads_texts(request.user, experiment)
     works = attempt_page.works(spec, page_queries.titles_of_points(experiment.pk))
     context = attempt_page.context(found, files, page_queries.attempts_at(found.trial), works)
     context |= trial_page.context(found, spec, files, for_team=is_member)
@@ -64,7 +64,7 @@ def evidence_list(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "files": files[:FILES_PER_PAGE],
         "page": page,
         "more": len(files) > FILES_PER_PAGE,
-        "is_member": page_queries.is_member(request.user, job.experiment),
+        "is_member": page_queries.reads_texts(request.user, job.experiment),
     }
     return render(request, "dashboard/evidence_list.html", context)
 
@@ -75,7 +75,7 @@ def _file(request: HttpRequest, attempt_id: UUID, name: str) -> tuple[Attempt, E
     file = page_queries.evidence_file(found, name) if found else None
     if found is None or file is None:
         return None
-    if file.private and not page_queries.is_member(request.user, found.trial.job.experiment):
+    if file.private and not page_queries.reads_texts(request.user, found.trial.job.experiment):
         return None
     return found, file
 

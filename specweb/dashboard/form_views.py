@@ -19,7 +19,7 @@ from speccore.budget import span_of
 from speccore.errors import SpecError, UnknownModel
 from speccore.spec import SpecProblem
 
-from specweb.accounts.models import Team
+from specweb.accounts.models import Team, User
 from specweb.accounts.services import teams_submitted
 from specweb.experiments import offers
 from specweb.experiments.models import Experiment, Visibility
@@ -74,7 +74,7 @@ def experiment_preview(request: HttpRequest) -> HttpResponse:
     team = next((t for t in teams if t.slug == sent.team), None)
     if team is None:
         return not_allowed(request)
-    return render(request, "dashboard/_form_preview.html", _preview_context(team, sent))
+    return render(request, "dashboard/_form_preview.html", _preview_context(team, sent, request.user))
 
 
 def _sent(request: HttpRequest) -> Sent:
@@ -95,7 +95,7 @@ def _page(
     request: HttpRequest, teams: Sequence[Team], team: Team, reply: Reply, *, data: dict[str, Any] | None = None, with_preview: bool = False
 ) -> HttpResponse:
     """The whole page, or only the form for a script that asks. A new form is filled with ``data``, or with what is usual."""
-    offered = form_choices.choices(offers.hosts_of(team), offers.workloads_of(team), timezone.now(), limits())
+    offered = form_choices.choices(offers.hosts_of(team), offers.workloads_of(team, request.user), timezone.now(), limits())
     sent = reply.sent
     if request.method != "POST":
         sent = replace(sent, typed=typed_of(data or form_choices.usual_data(offered))[0])
@@ -113,22 +113,25 @@ def _page(
         answer["HX-Trigger-After-Settle"] = "form-changed"
         return answer
     if with_preview and not reply.faults:
-        context |= _preview_context(team, sent)
+        context |= _preview_context(team, sent, request.user)
     context["recent"] = offers.recent_experiments(request.user, N_RECENT)
     return render(request, "dashboard/experiment_new.html", context)
 
 
-def _checked(team: Team, sent: Sent) -> tuple[Checked, list[Fault]]:
+def _checked(team: Team, sent: Sent, user: User) -> tuple[Checked, list[Fault]]:
     """The experiment of the view that is open, or all that is wrong with it."""
     own = own_faults(sent) if sent.view == "form" else []
-    checked: Checked = check_yaml(sent.yaml.encode("utf-8", "replace"), team) if sent.view == "yaml" else check(data_of(sent.typed), team)
+    if sent.view == "yaml":
+        checked: Checked = check_yaml(sent.yaml.encode("utf-8", "replace"), team, user)
+    else:
+        checked = check(data_of(sent.typed), team, user)
     told = {fault.name for fault in own}  # once, and by who knows why
     faults = [fault for fault in faults_of(checked.problems, sent) if not fault.name or fault.name not in told]
     return (replace(checked, spec=None) if own else checked), own + faults
 
 
-def _preview_context(team: Team, sent: Sent) -> dict[str, Any]:
-    checked, faults = _checked(team, sent)
+def _preview_context(team: Team, sent: Sent, user: User) -> dict[str, Any]:
+    checked, faults = _checked(team, sent, user)
     spec = checked.spec
     if spec is None:
         only_models = checked.asked is not None and all(p.code == UnknownModel.code for p in checked.problems)
@@ -136,7 +139,7 @@ def _preview_context(team: Team, sent: Sent) -> dict[str, Any]:
     history, earlier = trial_costs(team, spec.target.model), pilots(team, spec.target.model)
     budget_s, budget_fault = _budget(sent)
     try:
-        found = preview(spec, team, now=timezone.now(), limits=limits(), history=history, pilots=earlier, budget_s=budget_s)
+        found = preview(spec, team, now=timezone.now(), limits=limits(), history=history, pilots=earlier, budget_s=budget_s, user=user)
     except SpecError as error:  # what it names went away after the check
         return {"preview_faults": _faults_of_error(error, sent)}
     return {"preview": preview_shown(found, lambda problems: faults_of(checked.as_written(problems), sent)), "budget_fault": budget_fault}
@@ -156,7 +159,7 @@ def _faults_of_error(error: SpecError, sent: Sent) -> list[Fault]:
 
 
 def _submit(request: HttpRequest, teams: Sequence[Team], team: Team, sent: Sent) -> HttpResponse:
-    checked, faults = _checked(team, sent)
+    checked, faults = _checked(team, sent, request.user)
     spec = checked.spec
     if spec is None:
         return _page(request, teams, team, Reply(sent, faults, SUMMARY))
@@ -183,12 +186,12 @@ def _act(request: HttpRequest, team: Team, sent: Sent, action: str) -> Reply:
     if action == "to-yaml":
         return form_yaml.to_yaml(sent)
     if action == "from-yaml":
-        return form_yaml.from_yaml(team, sent)
+        return form_yaml.from_yaml(team, sent, request.user)
     if action == "undo" and sent.before:
-        return form_yaml.from_yaml(team, replace(sent, view="yaml", yaml=sent.before, before="", kept=""))
+        return form_yaml.from_yaml(team, replace(sent, view="yaml", yaml=sent.before, before="", kept=""), request.user)
     if action == "upload":
-        return form_yaml.from_file(team, sent, request.FILES.get("file"))
+        return form_yaml.from_file(team, sent, request.FILES.get("file"), request.user)
     if action == "preview":
-        _, faults = _checked(team, sent)
+        _, faults = _checked(team, sent, request.user)
         return Reply(sent, faults, SUMMARY if faults else "do-preview")
     return Reply(sent, focus="f-name" if sent.view == "form" else "f-yaml")

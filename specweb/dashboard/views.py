@@ -94,9 +94,10 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
         "take": take_home.take_home(spec, job, analysis.get("strips", []), inventory, env, for_team=is_member),
         "evidence": page_queries.evidence_totals(job),
         "is_member": is_member,
+        "reads_texts": page_queries.reads_texts(request.user, found),
     }
     if analysis["analysis"]:
-        reachable = {t.name for t in context["evidence"] if is_member or not t.private}
+        reachable = {t.name for t in context["evidence"] if context["reads_texts"] or not t.private}
         context["quality"] = quality_section.quality_section(
             spec, analysis["analysis"], titles, numbers_url(job), evidence_url(job, reachable)
         )

@@ -13,7 +13,7 @@ from speccore.spec import Point as PointSpec
 from speccore.workload import Workload as WorkloadContent
 from uuid_utils.compat import uuid7
 
-from specweb.accounts.models import Team, User
+from specweb.accounts.models import Role, Team, User
 
 Viewer = Any  # User or AnonymousUser
 
@@ -110,15 +110,35 @@ class Arm(models.Model):
 
 class WorkloadQuerySet(models.QuerySet["Workload"]):
     def visible_to(self, user: Viewer) -> WorkloadQuerySet:
-        return self.filter(models.Q(team=None) | models.Q(team__in=_teams_of(user)))
+        """What a person may know of: what they may read, and as maintainers of a team that somebody there has a private one."""
+        maintained = Team.objects.filter(memberships__user_id=user.pk, memberships__role=Role.MAINTAINER)
+        return self.filter(_readable(user) | models.Q(team__in=maintained if user.pk else Team.objects.none()))
+
+    def readable_to(self, user: Viewer) -> WorkloadQuerySet:
+        """Whose prompts a person may read: built-in workloads, those that their teams share, their own."""
+        return self.filter(_readable(user))
 
     def of_team(self, team: Team) -> WorkloadQuerySet:
-        """What a team may use: built-in workloads and its own."""
+        """Built-in workloads and all of a team's, whoever may read them: for its hosts, never for a person."""
         return self.filter(models.Q(team=None) | models.Q(team=team))
+
+    def offered_to(self, user: Viewer, team: Team) -> WorkloadQuerySet:
+        """What a person (None: anybody of the team) may ask with: built-in workloads, the team's shared ones, their own; none that is archived."""
+        own = models.Q(owner_id=user.pk) if user is not None and user.pk else models.Q(pk=None)
+        return self.of_team(team).filter(models.Q(private=False) | own, archived_at=None)
+
+
+def _readable(user: Viewer) -> models.Q:
+    shared = models.Q(private=False) | models.Q(owner_id=user.pk) if user.pk else models.Q(private=False)
+    return models.Q(team=None) | models.Q(team__in=_teams_of(user)) & shared
 
 
 class Workload(models.Model):
-    """Immutable. ``team`` None means built-in."""
+    """One version of a workload. ``team`` None means built-in.
+
+    Its content never changes. ``private``: for its owner only, until it is shared. ``archived_at``: offered no more.
+    ``owner`` None: the team's, or of somebody who is gone.
+    """
 
     team = models.ForeignKey(Team, on_delete=models.PROTECT, null=True, related_name="workloads")
     name = models.CharField(max_length=80)
@@ -127,6 +147,9 @@ class Workload(models.Model):
     content_hash = models.CharField(max_length=64, db_index=True)
     content = models.JSONField()
     created_at = models.DateTimeField(auto_now_add=True)
+    owner = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    private = models.BooleanField(default=False)
+    archived_at = models.DateTimeField(null=True)
 
     objects = WorkloadQuerySet.as_manager()
 

@@ -36,10 +36,10 @@ def hosts_of(team: Team) -> list[Host]:
     return list(Host.objects.filter(team=team, revoked_at=None).select_related("inventory").order_by("name"))
 
 
-def workloads_of(team: Team) -> list[WorkloadOffer]:
-    """What a team may use, by name, newest version first, without the prompts (1 statement)."""
+def workloads_of(team: Team, user: Viewer = None) -> list[WorkloadOffer]:
+    """What a person of a team may ask with, by name, newest version first, without the prompts (1 statement)."""
     count = Func(F("content__items"), function="jsonb_array_length", output_field=IntegerField())
-    rows = Workload.objects.of_team(team).annotate(n_items=count).order_by("name", "-version", F("team_id").asc(nulls_last=True))
+    rows = Workload.objects.offered_to(user, team).annotate(n_items=count).order_by("name", "-version", F("team_id").asc(nulls_last=True))
     return [WorkloadOffer(*row[:4], own=row[4] is not None) for row in rows.values_list("name", "version", "title", "n_items", "team_id")]
 
 

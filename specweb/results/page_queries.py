@@ -212,3 +212,12 @@ def engine_environment(job: Job) -> dict[str, str]:
 def is_member(user: Viewer, experiment: Experiment) -> bool:
     """Whether a person belongs to the experiment's team, and so may read prompts and answers."""
     return bool(user.is_authenticated and user.role_in(experiment.team_id))
+
+
+def reads_texts(user: Viewer, experiment: Experiment) -> bool:
+    """Whether a person may read an experiment's prompts and answers: members of its team, but of a private workload only its owner
+    and who asked with it (2 statements)."""
+    if not is_member(user, experiment):
+        return False
+    others = Point.objects.filter(experiment=experiment, workload__private=True).exclude(workload__owner_id=user.pk)
+    return experiment.created_by_id == user.pk or not others.exists()

@@ -16,13 +16,15 @@ from speccore.spec_words import shown
 from speccore.sweeps import Swept, swept
 from speccore.yamltext import YamlFault, read_document
 
-from specweb.accounts.models import Team
+from specweb.accounts.models import Team, User
 from specweb.experiments.models import Host, HostModel, Workload
 
 from .placement import asked_for, has_labels, labels_in_words
 
 #: Names that a message lists where none is near to what was given.
 NAMES_TOLD = 8
+#: At a higher verbosity engines write prompts and answers into their log.
+QUIET_LOG = 4
 
 
 @dataclass(frozen=True)
@@ -48,35 +50,45 @@ class Resolved:
     jobs: list[Host | None] = field(default_factory=list)
 
 
-def check(data: Any, team: Team) -> Checked:
-    """Checks data that a person sent, decoded already. Four statements, however much there is to check."""
+def check(data: Any, team: Team, user: User | None = None) -> Checked:
+    """Checks data that a person sent, decoded already. Four statements, however much there is to check.
+
+    ``user``: whose own workloads are there too.
+    """
     spec, problems = parse_spec(data)
     if spec is None:
         return Checked(None, problems)
     sweeps = swept(data)
-    problems = as_written(sweeps, resolve(spec, team).problems)
+    problems = as_written(sweeps, resolve(spec, team, user).problems)
     return Checked(None if problems else spec, problems, sweeps, spec)
 
 
-def check_yaml(text: bytes, team: Team) -> Checked:
+def check_yaml(text: bytes, team: Team, user: User | None = None) -> Checked:
     """The same for a file in YAML or JSON; problems tell the line where it is known."""
     try:
         document = read_document(text)
     except YamlFault as fault:
         return Checked(None, [SpecProblem(field="", message=f"is neither YAML nor JSON: {fault.words}", line=fault.line)])
-    checked = check(document.data, team)
+    checked = check(document.data, team, user)
     lined = [p.model_copy(update={"line": document.line_of(p.field)}) for p in checked.problems]
     return replace(checked, problems=lined)
 
 
-def resolve(spec: ExperimentSpec, team: Team) -> Resolved:
+def resolve(spec: ExperimentSpec, team: Team, user: User | None = None) -> Resolved:
     """Finds what a spec names among what its team has, and tells every thing that can't be (4 statements)."""
-    workloads, missing = workloads_of(spec, team)
+    workloads, missing = workloads_of(spec, team, user)
     contents = {name: w.parsed for name, w in workloads.items()}
     hosts = list(Host.objects.filter(team=team, revoked_at=None).select_related("inventory").order_by("name"))
     jobs, unplaced = _jobs(spec.placement, hosts)
     planned = [_of_error(e.body()) for e in plan_faults(spec, contents)]
-    problems = [*missing, *planned, *_engine_problems(spec, hosts), *_model_problems(spec, team), *unplaced]
+    problems = [
+        *missing,
+        *_told_in_the_log(spec, workloads),
+        *planned,
+        *_engine_problems(spec, hosts),
+        *_model_problems(spec, team),
+        *unplaced,
+    ]
     return Resolved(problems, workloads, jobs)
 
 
@@ -101,9 +113,15 @@ def _of_error(body: ErrorBody, field: str = "") -> SpecProblem:
     )
 
 
-def workloads_of(spec: ExperimentSpec, team: Team) -> tuple[dict[str, Workload], list[SpecProblem]]:
-    """The workload behind each name that points and sampling test use: ``name@version``, or the newest of a bare name; a team's own first."""
-    known = sorted(Workload.objects.of_team(team).defer("content"), key=lambda w: (w.name, -w.version, w.team_id is None))
+def workloads_of(
+    spec: ExperimentSpec, team: Team, user: User | None = None, *, archived: bool = False
+) -> tuple[dict[str, Workload], list[SpecProblem]]:
+    """The workload behind each name that points and sampling test use: ``name@version``, or the newest of a bare name; a team's own first.
+
+    ``archived``: those too, for what was submitted before.
+    """
+    offered = Workload.objects.of_team(team).filter(private=False) if archived else Workload.objects.offered_to(user, team)
+    known = sorted(offered.defer("content"), key=lambda w: (w.name, -w.version, w.team_id is None))
     names = list(dict.fromkeys([*(w.name for w in known), *map(str, known)]))
     chosen: dict[str, Workload] = {}
     problems = []
@@ -112,13 +130,24 @@ def workloads_of(spec: ExperimentSpec, team: Team) -> tuple[dict[str, Workload],
     for field_, asked in wanted:
         name, _, version = asked.partition("@")
         found = next((w for w in known if w.name == name and version in ("", str(w.version))), None)
-        if found is not None:
+        if found is not None and not (found.private and field_.startswith("sampling_test")):
             chosen[asked] = found
             continue
         words = f"there is no workload {shown(asked)}{_near(asked, names) or _there(names)}"
+        if found is not None:  # what is drawn there is text that the whole team reads
+            words = f"workload {found} is private, and the test's answers are for the team: share it first, or name another"
         problems.append(SpecProblem(field=field_, message=words, value=shown(asked)))
     whole = Workload.objects.in_bulk([w.pk for w in chosen.values()])
     return {name: whole[w.pk] for name, w in chosen.items()}, problems
+
+
+def _told_in_the_log(spec: ExperimentSpec, workloads: dict[str, Workload]) -> list[SpecProblem]:
+    """The engine's log is the team's to read, while it runs and after."""
+    private = next((w for w in workloads.values() if w.private), None)
+    if private is None or spec.engine.log_verbosity <= QUIET_LOG:
+        return []
+    words = f"over {QUIET_LOG} the engine writes prompts to its log, and workload {private} is private: lower it, or share the workload"
+    return [SpecProblem(field="engine.log_verbosity", message=words, value=shown(spec.engine.log_verbosity))]
 
 
 def _engine_problems(spec: ExperimentSpec, hosts: Sequence[Host]) -> list[SpecProblem]:

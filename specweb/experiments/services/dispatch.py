@@ -48,7 +48,7 @@ def plan_of(experiment: Experiment, spec: ExperimentSpec) -> JobPlan:
     points = experiment.points.select_related("workload")
     contents = {p.settings["workload"]: p.workload.parsed for p in points}
     if spec.sampling_test and spec.sampling_test.workload not in contents:
-        contents |= {name: w.parsed for name, w in workloads_of(spec, experiment.team)[0].items() if name not in contents}
+        contents |= {name: w.parsed for name, w in workloads_of(spec, experiment.team, archived=True)[0].items() if name not in contents}
     return plan_job(spec, contents)
 
 

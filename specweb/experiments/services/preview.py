@@ -21,7 +21,7 @@ from speccore.protocol import JobPlan
 from speccore.spec import ExperimentSpec, Placement, SpecProblem
 from speccore.workload import Workload
 
-from specweb.accounts.models import Team
+from specweb.accounts.models import Team, User
 from specweb.experiments.models import Host
 
 from .checking import workloads_of
@@ -85,15 +85,16 @@ def preview(
     history: Mapping[UUID, Sequence[TrialCost]] | None = None,
     pilots: Mapping[UUID, Sequence[Earlier]] | None = None,
     budget_s: float | None = None,
+    user: User | None = None,
 ) -> Preview:
     """Of a spec that has passed :func:`checking.check`; three statements, however many hosts there are.
 
     ``history`` holds what earlier trials of the same target took, by host, and ``pilots`` what earlier comparisons of it varied
-    by. ``budget_s``: plans are proposed that fill so many seconds. ``limits`` are the installation's unless given.
-    Raises :class:`SpecError` if the spec can't be planned.
+    by. ``budget_s``: plans are proposed that fill so many seconds. ``user``: whose own workloads are there too.
+    ``limits`` are the installation's unless given. Raises :class:`SpecError` if the spec can't be planned.
     """
     limits = limits or Limits.of(settings)
-    contents = {name: w.parsed for name, w in workloads_of(spec, team)[0].items()}
+    contents = {name: w.parsed for name, w in workloads_of(spec, team, user)[0].items()}
     plan = plan_job(spec, contents)
     seen = {h.pk: (h, h.inventory.parsed) for h in hosts_of(team.pk) if h.inventory}
     offers = [

@@ -32,7 +32,7 @@ def submit(
     """
     if submission_key and (first := _submitted(team, submission_key)):
         return first
-    found = resolve(spec, team)
+    found = resolve(spec, team, user)
     if found.problems:
         raise error_of(found.problems)
     try:
@@ -86,13 +86,17 @@ def store_experiment(
     return experiment
 
 
-def seed_workload(content: WorkloadContent, team: Team | None = None) -> Workload:
-    """Stores a workload once. A changed content under a known version is refused: published numbers name versions."""
+def seed_workload(content: WorkloadContent, team: Team | None = None, owner: User | None = None) -> Workload:
+    """Stores a workload once: built in, the team's, or privately its owner's.
+
+    A changed content under a known version is refused: published numbers name versions.
+    """
+    stored = {"title": content.title, "content_hash": content.content_hash(), "content": content.model_dump(mode="json")}
     row, created = Workload.objects.get_or_create(
         team=team,
         name=content.name,
         version=content.version,
-        defaults={"title": content.title, "content_hash": content.content_hash(), "content": content.model_dump(mode="json")},
+        defaults={**stored, "owner": owner, "private": owner is not None},
     )
     if not created and row.content_hash != content.content_hash():
         raise SpecError(f"workload {content.ref} exists with other content", remedy="Raise its version.", field="version")

@@ -14,6 +14,7 @@ from speccore.protocol import AttemptReport, EvidenceRef, JobPlan, ReportReply
 
 from specweb import queue
 from specweb.experiments.models import Host, Job, Lease
+from specweb.experiments.services.checking import QUIET_LOG
 from specweb.experiments.services.jobs import is_newest
 from specweb.results.models import Attempt, Blob, EvidenceFile, Trial
 from specweb.results.store import held_blob
@@ -23,8 +24,6 @@ from .blocks import void_block
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 #: States in which a report under the newest lease still counts. The agent's last word may overtake its last report.
 OPEN = HELD | {JobState.COMPLETED}
-#: At a higher verbosity engines write prompts and answers into their log.
-QUIET_LOG = 4
 #: Why an agent runs a block anew by itself; its report doesn't say which of these it was.
 ANEW = "the agent saw the machine started anew, its inventory changed, or a gap of more than 10 minutes"
 

@@ -88,7 +88,7 @@ def _known(job_id: UUID, team: Team) -> Taken | None:
 
 
 def _store(run: SelfRun, job_id: UUID, team: Team, user: User, visibility: Visibility, now: datetime) -> Taken:
-    workloads = {name: _workload(content, team) for name, content in run.workloads.items() if name in run.offer.plan.workloads}
+    workloads = {name: _workload(content, team, user) for name, content in run.workloads.items() if name in run.offer.plan.workloads}
     experiment = store_experiment(run.spec, team, user, visibility, workloads, submission_key=job_id, origin=Origin.SELF_RUN)
     inventory = self_run_host(team, run.inventory, run.inventory_hash, now)
     by = f"upload by {user.get_username()}"[:150]
@@ -102,8 +102,8 @@ def _store(run: SelfRun, job_id: UUID, team: Team, user: User, visibility: Visib
     return Taken(experiment, job, created=True)
 
 
-def _workload(content: WorkloadContent, team: Team) -> Workload:
-    """The stored workload with this content, stored now if it isn't there. A built-in set's name is no free name."""
+def _workload(content: WorkloadContent, team: Team, user: User) -> Workload:
+    """The stored workload with this content, stored now as the sender's own if it isn't there. A built-in set's name is no free name."""
     if row := Workload.objects.of_team(team).filter(content_hash=content.content_hash()).order_by("team_id").first():
         return row
     if Workload.objects.filter(team=None, name=content.name).exists():
@@ -112,7 +112,7 @@ def _workload(content: WorkloadContent, team: Team) -> Workload:
             remedy="Bring agent and service to the same release, or give a workload of your own a name of its own; then run again.",
         )
     try:
-        return seed_workload(content, team)
+        return seed_workload(content, team, user)
     except SpecError as error:
         raise RunInvalid(error.message, remedy=error.remedy_text) from error
 

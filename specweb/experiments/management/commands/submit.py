@@ -40,7 +40,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
         team = team_named(options["team"])
         user = self._user(options["user"], team)
-        spec = self._spec(file, team)
+        spec = self._spec(file, team, user)
         try:
             experiment = submit(spec, team, user, Visibility.PUBLIC if options["public"] else Visibility.TEAM)
         except SpecError as error:  # what changed since it was checked
@@ -54,12 +54,12 @@ class Command(BaseCommand):
         if options["wait"]:
             self._wait(experiment, "" if options["json"] else url)
 
-    def _spec(self, file: Path, team: Team) -> ExperimentSpec:
+    def _spec(self, file: Path, team: Team, user: User | None) -> ExperimentSpec:
         try:
             text = file.read_bytes()
         except OSError as error:
             raise CommandError(f"{file} can't be read: {error.strerror}", returncode=BAD_INPUT) from None
-        checked = check_yaml(text, team)
+        checked = check_yaml(text, team, user)
         if checked.spec is None:
             raise CommandError("\n".join([f"{file} is no valid experiment:", *problem_lines(checked.problems)]), returncode=BAD_INPUT)
         return checked.spec
