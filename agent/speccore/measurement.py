@@ -14,8 +14,8 @@ from .inventory import Peer
 from .quality_results import AgreementResult, QualityMeasure, SamplingResult
 from .settled_results import CameWith
 
-PARSER_VERSION = 3
-ANALYSIS_VERSION = 3
+PARSER_VERSION = 4
+ANALYSIS_VERSION = 4
 
 
 class Source(Peer):

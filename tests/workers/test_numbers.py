@@ -269,7 +269,7 @@ class TestReport:
         assert set(line) == {
             *("host", "arm", "mode", "workload", "concurrency", "occupied_context", "temperature", "speedup", "ci_low", "ci_high"),
             *("n_blocks", "verdict", "reason", "acceptance_rate", "drafted_per_cycle", "mean_acceptance_length", "tokens_per_target_pass"),
-            "memory_bill_bytes",
+            *("memory_bill_bytes", "not_restarted"),
         }
         assert (line["host"], line["arm"], line["mode"], line["n_blocks"]) == ("box", "draft-4", "draft", 3)
         assert line["mean_acceptance_length"] == pytest.approx(4)
