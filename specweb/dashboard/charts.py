@@ -73,7 +73,7 @@ def _pass_point(c: ComparisonResult, url: NumbersUrl) -> dict[str, Any] | None:
     }
     if isinstance(needed, Number) and needed.value > 0:
         row |= {"break_even": round(needed.value, 4), "passes": f"{row['passes']}, needs {needed.value:.2f} here"}
-    return row | _interval(c.speedup)
+    return row | interval_data(c.speedup)
 
 
 def _row(c: ComparisonResult, url: NumbersUrl) -> dict[str, Any]:
@@ -87,10 +87,10 @@ def _row(c: ComparisonResult, url: NumbersUrl) -> dict[str, Any]:
     }
     if isinstance(c.speedup, Withheld):
         return row | {"withheld": reason(c.verdict.reason) or formats.shortened(c.speedup.withheld)}
-    return row | _interval(c.speedup)
+    return row | interval_data(c.speedup)
 
 
-def _interval(s: Interval) -> dict[str, Any]:
+def interval_data(s: Interval) -> dict[str, Any]:
     known = s.low is not None and s.high is not None
     return {
         "estimate": round(s.estimate, 6),

@@ -3,7 +3,18 @@
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path
 
-from . import control_views, evidence_views, form_views, host_views, live_views, overview_views, preset_views, runtime_views, views
+from . import (
+    compare_views,
+    control_views,
+    evidence_views,
+    form_views,
+    host_views,
+    live_views,
+    overview_views,
+    preset_views,
+    runtime_views,
+    views,
+)
 
 urlpatterns = [
     path("", overview_views.overview, name="overview"),
@@ -14,6 +25,7 @@ urlpatterns = [
     path("experiments/presets", preset_views.presets, name="presets"),
     path("experiments/preview", form_views.experiment_preview, name="experiment-preview"),
     path("experiments/<uuid:experiment_id>/", views.experiment, name="experiment"),
+    path("compare/", compare_views.compare, name="compare"),
     path("hosts/", host_views.hosts, name="hosts"),
     path("hosts/enrol", host_views.enrol, name="host-enrol"),
     path("hosts/<uuid:host_id>/", host_views.host, name="host"),

@@ -7,7 +7,7 @@ from speccore.measurement import AttemptMeasurement, ComparisonResult, JobAnalys
 from uuid_utils.compat import uuid7
 
 from specweb.accounts.models import Team
-from specweb.experiments.models import Arm, Experiment, Job, Lease, Point, Viewer
+from specweb.experiments.models import Arm, Experiment, Host, Job, Lease, Point, Viewer
 
 
 class TrialQuerySet(models.QuerySet["Trial"]):
@@ -209,3 +209,52 @@ class Comparison(models.Model):
     @property
     def parsed(self) -> ComparisonResult:
         return ComparisonResult.model_validate(self.numbers)
+
+
+class ListingQuerySet(models.QuerySet["Listing"]):
+    def visible_to(self, user: Viewer) -> ListingQuerySet:
+        return self.filter(experiment__in=Experiment.objects.visible_to(user))
+
+
+class Listing(models.Model):
+    """A current comparison as the Compare page finds and shows it. Derived, and made anew whenever a job is compared."""
+
+    comparison = models.OneToOneField(Comparison, on_delete=models.CASCADE, primary_key=True, related_name="listing")
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="+")
+    host = models.ForeignKey(Host, on_delete=models.PROTECT, null=True, related_name="+")
+    question_key = models.CharField(max_length=64)
+    work_key = models.CharField(max_length=64)  # of the question without its arm
+    pair_key = models.CharField(max_length=64, blank=True)  # empty: the trials don't share one, or it is not known
+    question = models.JSONField()  # what the question key is made of
+    target_hash = models.CharField(max_length=80)
+    target = models.CharField(max_length=200)  # as its host calls it
+    engine = models.CharField(max_length=20)
+    workload = models.CharField(max_length=120)  # name@version
+    title = models.CharField(max_length=120)
+    concurrency = models.PositiveIntegerField()
+    occupied_context = models.PositiveIntegerField()
+    mode = models.CharField(max_length=40)
+    helper = models.CharField(max_length=200, blank=True)
+    hardware = models.CharField(max_length=200, blank=True)
+    driver = models.CharField(max_length=200, blank=True)
+    runtime_hash = models.CharField(max_length=64, blank=True)
+    build = models.CharField(max_length=200, blank=True)
+    backend = models.CharField(max_length=40, blank=True)
+    setup = models.CharField(max_length=400, blank=True)  # in words: what the experiment set of how the engine sits on its host
+    not_restarted = models.BooleanField()
+    self_run = models.BooleanField()
+    judged = models.BooleanField()  # its verdict judges a ratio
+    margin = models.FloatField()
+    integrity = models.JSONField()
+    figures = models.JSONField()
+    measured_at = models.DateTimeField()
+
+    objects = ListingQuerySet.as_manager()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["workload", "concurrency", "occupied_context"], name="listing_work"),
+            models.Index(fields=["target"], name="listing_target"),
+            models.Index(fields=["hardware"], name="listing_hardware"),
+            models.Index(fields=["question_key"], name="listing_question"),
+        ]

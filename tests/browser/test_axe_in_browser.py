@@ -48,6 +48,7 @@ def pages(done: sample.Run, running: sample.Run) -> dict[str, str]:
         "failed trial": reverse("attempt", args=[running.attempts[3].pk]),
         "evidence": reverse("evidence", args=[attempt, "records.jsonl"]) + "?line=2&field=final.timings.draft_n",
         "evidence list": reverse("evidence-list", args=[done.job.pk]),
+        "compare": reverse("compare"),
         "hosts": reverse("hosts"),
         "host": reverse("host", args=[Host.objects.get().pk]),
         "engine builds": reverse("runtimes"),
@@ -67,8 +68,8 @@ def test_axe_finds_nothing_serious(live_server, both, width, scheme):
             someone.go(path)
             for summary in someone.page.locator("main details > summary").all():
                 summary.click()
-            if someone.page.query_selector("#forest"):
-                someone.page.wait_for_selector("#scatter[data-drawn]")
+            for plot in someone.page.query_selector_all("#forest, #scatter"):
+                someone.page.wait_for_selector(f"#{plot.get_attribute('id')}[data-drawn]")
             found[name] = serious(someone.page)
         someone.page.context.clear_cookies()
         for name, path in (("login", "/login/"), ("visitor's overview", "/")):
@@ -82,7 +83,7 @@ def test_a_keyboard_reaches_everything_and_the_focus_is_seen(live_server, both):
     addresses = pages(*both)
     with visitor(live_server.url, 1280) as someone:
         page = someone.page
-        for name in ("overview", "running", "answered", "trial"):
+        for name in ("overview", "running", "answered", "trial", "compare"):
             someone.go(addresses[name])
             if name == "answered":
                 page.wait_for_selector("#scatter[data-drawn]")

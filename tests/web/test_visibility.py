@@ -77,6 +77,7 @@ PAGES = {
     "experiments/presets": Row(get="200 200 403 200 302"),
     "experiments/preview": Row(post="200 200 403 403 403", body={"team": SLUG}),
     "experiments/<uuid:experiment_id>/": readable(),
+    "compare/": Row(get=ALL),
     "hosts/": Row(get=MINE),
     "hosts/enrol": Row(get="200 403 403 200 302", post="200 403 403 404 302", body={"team": SLUG}),
     "hosts/<uuid:host_id>/": Row(get=TEAM),

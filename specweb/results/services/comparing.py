@@ -24,6 +24,7 @@ from specweb.results.models import Analysis, Attempt, Comparison, EvidenceFile
 from specweb.results.queries import error_of, unparsed_attempts
 
 from .answers import answers_of
+from .listings import list_comparisons
 from .noise_floor import floors_of_job
 from .parsing import workloads_of
 
@@ -179,6 +180,7 @@ def store_analysis(job: Job, analysis: JobAnalysis) -> Analysis:
         old = Comparison.objects.current().filter(job=job, arm_id=comparison.arm_id, point_id=comparison.point_id)
         old.update(superseded_by_id=comparison.pk)
     Comparison.objects.bulk_create(new)
+    list_comparisons(job, analysis, new)
     return kept
 
 

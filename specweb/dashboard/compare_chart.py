@@ -1,0 +1,58 @@
+"""Data of the Compare page's forest plot, drawn by ``static/specweb/forest.js`` like an experiment's. No database access."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from speccore.formats import reason
+from speccore.measurement import Withheld
+
+from specweb.results.compare_queries import Row
+
+from . import formats
+from .charts import AXIS_PX, GROUP_PX, ROW_PX, interval_data
+from .compare_page import Work, numbers_href, speedup_of
+from .marks import VERDICT_CLASSES, mark_of
+
+_NOISE = re.compile(r"\((?:R|TM|C)\)|(?<=\S) (?:CPU|Processor)(?= )|^CPU · |^1 × ")
+
+
+def short_hardware(name: str) -> str:
+    """``CPU · Intel(R) Xeon(R) Processor @ 2.1GHz, 2 cores`` → ``Intel Xeon @ 2.1GHz, 2 cores``."""
+    return " ".join(_NOISE.sub("", name).split()) or "not told"
+
+
+def forest(rows: Sequence[Row], works: Sequence[Work]) -> dict[str, Any]:
+    """Ratios of finished comparisons with their intervals, a group for each question, a row for each hardware."""
+    heads = {q.key: (w.title, f"{q.arm} · {w.detail} · {w.target}") for w in works for q in w.questions}
+    groups: dict[str, dict[str, Any]] = {}
+    for key, (title, detail) in heads.items():
+        here = [r for r in rows if r.shown.question_key == key]
+        same = Counter(short_hardware(r.shown.hardware) for r in here)
+        groups[key] = {"title": title, "detail": detail, "rows": [_row(r, same) for r in here]}
+    margin = max((r.shown.margin for r in rows), default=0.03)
+    height = len(rows) * ROW_PX + len(groups) * GROUP_PX + AXIS_PX
+    sizes = {"height": height, "row_px": ROW_PX, "group_px": GROUP_PX, "axis_px": AXIS_PX}
+    return {"margin": margin, "one_margin": len({r.shown.margin for r in rows}) < 2, **sizes, "groups": list(groups.values())}
+
+
+def _row(row: Row, same: Counter[str]) -> dict[str, Any]:
+    shown = row.shown
+    name = short_hardware(shown.hardware)
+    apart = ", ".join(filter(None, [shown.backend, shown.setup, shown.build])) if same[name] > 1 else ""
+    marks = ", ".join(["not restarted"] * shown.not_restarted + ["self-run"] * shown.self_run)
+    data = {
+        "arm": " · ".join(filter(None, [name, apart, marks])),
+        "mode": shown.mode,
+        "symbol": mark_of(shown.mode).symbol,
+        "verdict": shown.comparison.verdict,
+        "verdict_class": VERDICT_CLASSES.get(shown.comparison.verdict, "v-open"),
+        "href": numbers_href(shown, "speedup"),
+    }
+    speedup = speedup_of(shown)
+    if isinstance(speedup, Withheld):
+        return data | {"withheld": reason(shown.comparison.reason) or formats.shortened(speedup.withheld)}
+    return data | interval_data(speedup)

@@ -1,0 +1,123 @@
+"""What the Compare page reads: three statements, however many comparisons there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.db.models import Count, F
+
+from specweb.experiments.models import Viewer
+from specweb.experiments.text import storable
+
+from .models import Listing, ListingQuerySet
+
+#: Filters of the page: its name in the query string → column.
+FILTERS = {
+    "target": "target",
+    "engine": "engine",
+    "work": "workload",
+    "concurrency": "concurrency",
+    "context": "occupied_context",
+    "hardware": "hardware",
+    "mode": "mode",
+}
+NUMBERS = {"concurrency", "context"}
+#: So many combinations of what can be chosen are read; beyond them choices may lack.
+MOST_COMBINATIONS = 5000
+#: Columns that tell the rows of one question apart.
+ROW = ("hardware", "build", "backend", "driver", "setup", "not_restarted", "self_run")
+#: Of several runs of one row so many are named, the one that stands for them first.
+RUNS_NAMED = 8
+_ORDER = ("workload", "concurrency", "occupied_context", "engine", "target_hash", "work_key", "mode", "question_key", *ROW)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Combinations of what results have, with how many have them: in the order of :data:`FILTERS`."""
+
+    combinations: Mapping[tuple[str, ...], int]
+
+    @property
+    def complete(self) -> bool:
+        return len(self.combinations) < MOST_COMBINATIONS
+
+    def of(self, name: str, chosen: Mapping[str, str]) -> dict[str, int]:
+        """Value → how many results have it and what the other filters ask; all values, those with none too."""
+        place = list(FILTERS).index(name)
+        others = [(i, chosen[n]) for i, n in enumerate(FILTERS) if n in chosen and n != name]
+        found: Counter[str] = Counter()
+        for values, n in self.combinations.items():
+            found[values[place]] += n if all(values[i] == wanted for i, wanted in others) else 0
+        return dict(found)
+
+
+def choices(user: Viewer) -> Choices:
+    """What a person can choose from (1 statement)."""
+    columns = list(FILTERS.values())
+    rows = Listing.objects.visible_to(user).order_by().values_list(*columns).annotate(n=Count("pk"))[:MOST_COMBINATIONS]
+    return Choices({tuple(map(str, values)): n for *values, n in rows})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One hardware × arm: the run that stands for it, further ones on the same, and how many there are. The ratio is the first one's."""
+
+    shown: Listing
+    further: list[Listing]
+    n_runs: int
+    n_hosts: int
+
+
+def rows(user: Viewer, chosen: Mapping[str, str], start: int, n: int) -> list[Row]:
+    """Rows in the order of their questions (2 statements).
+
+    Runs of one question on the same hardware, build, driver and settings are one row, for which the newest stands whose
+    verdict judges a ratio. They are never pooled.
+    """
+    groups = list(
+        _grouped(_found(user, chosen))
+        .annotate(
+            n_runs=Count("pk"),
+            n_hosts=Count("host", distinct=True),
+            runs=ArrayAgg("pk", order_by=[F("judged").desc(), F("measured_at").desc(), F("pk").desc()]),
+        )
+        .order_by(*_ORDER)[start : start + n]
+    )
+    named = [pk for g in groups for pk in g["runs"][:RUNS_NAMED]]
+    known = _listed(named)
+    found = []
+    for g in groups:
+        first, *further = [known[pk] for pk in g["runs"][:RUNS_NAMED]]
+        found.append(Row(first, further, g["n_runs"], g["n_hosts"]))
+    return found
+
+
+def n_rows(user: Viewer, chosen: Mapping[str, str]) -> int:
+    return int(_grouped(_found(user, chosen)).count())
+
+
+def _found(user: Viewer, chosen: Mapping[str, str]) -> ListingQuerySet:
+    """A target by its name: what has the same weights under another name too."""
+    visible = Listing.objects.visible_to(user)
+    found = visible.filter(**{FILTERS[name]: storable(value) for name, value in chosen.items() if name != "target"})
+    if "target" in chosen:
+        found = found.filter(target_hash__in=visible.filter(target=storable(chosen["target"])).values("target_hash"))
+    return found
+
+
+def _grouped(found: ListingQuerySet) -> Any:
+    return found.order_by().values(*_ORDER)
+
+
+def _listed(keys: Sequence[UUID]) -> dict[UUID, Listing]:
+    rows = (
+        Listing.objects.filter(pk__in=keys)
+        .select_related("comparison__arm", "comparison__point", "experiment", "host")
+        .defer("comparison__numbers", "comparison__arm__settings", "comparison__point__settings", "experiment__spec")
+    )
+    return {row.pk: row for row in rows}

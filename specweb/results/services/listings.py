@@ -1,0 +1,32 @@
+"""Comparisons → what the Compare page lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import Max
+from django.utils import timezone
+from speccore.measurement import JobAnalysis
+
+from specweb.experiments.models import HostModel, Job, Origin
+from specweb.experiments.text import storable
+from specweb.results.listing import values_of
+from specweb.results.models import Attempt, Comparison, Listing
+
+
+def list_comparisons(job: Job, analysis: JobAnalysis, comparisons: Sequence[Comparison]) -> None:
+    """Lists a job's newest comparisons in place of those that they supersede."""
+    Listing.objects.filter(comparison__job=job).exclude(comparison__superseded_by=None).delete()
+    points = {p.pk: p for p in job.experiment.points.select_related("workload").defer("workload__content")}
+    alias = HostModel.objects.filter(host=job.host_id, model=job.target_id).values_list("alias", flat=True).first() or ""
+    ended = Attempt.objects.filter(trial__job=job, accepted=True).aggregate(at=Max("ended_at"))["at"] or timezone.now()
+    spec, new = job.experiment.parsed_spec, []
+    for row, result in zip(comparisons, analysis.comparisons, strict=True):
+        values = values_of(spec, job, points[row.point_id], alias, result, analysis.checks, ended)
+        if values is not None:
+            self_run = job.experiment.origin == Origin.SELF_RUN
+            listing = Listing(comparison=row, experiment_id=job.experiment_id, host_id=job.host_id, self_run=self_run)
+            for name, value in storable(values).items():
+                setattr(listing, name, value)
+            new.append(listing)
+    Listing.objects.bulk_create(new)
