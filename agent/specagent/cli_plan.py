@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from speccore import budget, plan
-from speccore.errors import SpecError
+from speccore.errors import SpecError, SpecWebError
 from speccore.estimate import Minutes, job_minutes
 from speccore.formats import plus_minus
 from speccore.measurement import Withheld
@@ -18,12 +18,12 @@ from speccore.protocol import JobPlan
 from speccore.spec import ExperimentSpec
 from speccore.workloads import builtin
 
-from . import siblings
+from . import local, siblings
 from .config import find_config, load_config
 from .filecache import FileCache
 from .inventory import Host, nearest, take_inventory
 from .models import configured_models
-from .terminal import OK, HashProgress
+from .terminal import OK, HashProgress, note
 
 #: Finds the experiment that is named, given the aliases of the models here.
 Read = Callable[[argparse.Namespace, list[str]], ExperimentSpec | None]
@@ -65,7 +65,16 @@ def _plan(args: argparse.Namespace, read: Read) -> int:
     minutes, found = _expected(spec, planned, host, args.runs, args.budget)
     print(f"{len(planned.trials)} starts of the server, {_span_words(minutes.low, minutes.high)}: {minutes.basis}")
     print("\n".join(_lines(found, args.budget)))
+    _tell_what_is_in_the_way(spec, host)
     return OK
+
+
+def _tell_what_is_in_the_way(spec: ExperimentSpec, host: Host) -> None:
+    """A plan can be asked for before the build or the models are all there; `run` would refuse it, so that is told now."""
+    try:
+        local.make_offer(spec, host, builtin())
+    except SpecWebError as error:
+        note(error.message + (f". {error.remedy_text}" if error.remedy_text else ""))
 
 
 def _expected(spec: ExperimentSpec, planned: JobPlan, host: Host, runs: Path, budget_s: float | None) -> tuple[Minutes, Expected]:

@@ -109,9 +109,15 @@ def make_offer(spec: ExperimentSpec, host: Host, workloads: Mapping[str, Workloa
         if unfit := preflight.refusal(target, draft, spec.arm(arm).mode, runtime, translated=preflight.translates(spec.arm(arm))):
             refusals.setdefault(arm, []).append(unfit)
     if refusals:
-        lines = [f"  arm {arm!r}: {r.message}" + (f" {r.remedy}" if r.remedy else "") for arm, refused in refusals.items() for r in refused]
+        lines = [_refusal_line(arm, refused) for arm, of_arm in refusals.items() for refused in of_arm]
         raise SpecError("\n".join(["this host can't run the experiment:", *lines]), remedy="")
     return offer
+
+
+def _refusal_line(arm: str, refused: ErrorBody) -> str:
+    """One line that names its arm once, whether or not the refusal's own words begin with it."""
+    line = f"  arm {arm!r}: {refused.message.removeprefix(f'arm {arm!r}: ').rstrip('.')}"
+    return f"{line}. {refused.remedy}" if refused.remedy else line
 
 
 def doubts(spec: ExperimentSpec, inventory: HostInventory) -> list[str]:

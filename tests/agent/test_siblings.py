@@ -141,6 +141,15 @@ class TestPlan:
         assert code == 2
         assert said in err
 
+    def test_what_would_refuse_the_run_is_told_beside_the_plan(self, tell: Tell, experiment: Make, config_file: Path) -> None:
+        arms = [{"name": "off", "mode": "off"}, {"name": "mtp-2", "mode": "mtp", "draft_limit": 2}]
+        code, said, err = tell("plan", experiment(arms=arms), "--config", config_file)
+        assert code == 0
+        assert said.startswith("6 starts of the server, ")
+        assert "note: this host can't run the experiment:" in err
+        (line,) = [line for line in err.splitlines() if "mtp-2" in line]
+        assert line == "  arm 'mtp-2': target has no head for mtp. Take a model file that has one, or another mode."
+
     def test_a_model_that_is_not_here_is_named(self, tell: Tell, experiment: Make, config_file: Path) -> None:
         code, _, err = tell("plan", experiment(target={"model": "targit"}), "--config", config_file)
         assert code == 2
