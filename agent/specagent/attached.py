@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from speccore import attached, engines
 from speccore.canonical import manifest_hash, sha256_of
 from speccore.errors import ArmNotSupported, BuildChanged, EngineNotHealthy
 from speccore.inventory import Capabilities, ModelInfo, RuntimeInfo
+from speccore.plain import one_line, read_json
 
 from .asking import Address
 from .config import RuntimeEntry
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .prepared import PreparedJob
 
 _LOOK_TIMEOUT_S = 5.0
+#: Characters of a build's or model's name. A file's path has fewer.
+_LONGEST_NAME = 1000
 #: Of what a server says of itself, what changes while it stands.
 _PASSING = {"created", "id_task", "is_processing", "is_sleeping", "next_token", "permission", "prompt"}
 #: Stands in the place of its log.
@@ -54,7 +56,7 @@ def look(entry: RuntimeEntry) -> Looked:
     module = engines.engine(entry.engine)
     said = {arm: _said(module, arm, url) for arm, url in entry.servers.items()}
     manifest = {arm: _identity(props) for arm, props in said.items()}
-    builds = dict.fromkeys(build for props in said.values() if (build := module.build_and_model(props)[0]))
+    builds = dict.fromkeys(one_line(build) for props in said.values() if (build := module.build_and_model(props)[0]))
     names = dict.fromkeys(name for props in said.values() if (name := module.build_and_model(props)[1]))
     info = RuntimeInfo(
         engine=entry.engine,
@@ -76,7 +78,7 @@ def _said(module: ModuleType, arm: str, url: str) -> dict[str, Any]:
     for path in module.LOADED_PATHS:
         try:
             status, text = fetch(at, path, _LOOK_TIMEOUT_S)
-            answer = json.loads(text) if status == 200 else None
+            answer = read_json(text) if status == 200 else None
         except (OSError, http.client.HTTPException) as error:
             raise NotSeen(f"the server of {arm!r}, {url}, can't be reached: {error}") from error
         except ValueError as error:
@@ -86,8 +88,11 @@ def _said(module: ModuleType, arm: str, url: str) -> dict[str, Any]:
         if not isinstance(answer, dict):
             raise NotSeen(f"the server of {arm!r}, {url}{path}, answers {status}: {text[:100]}")
         answers[path] = answer
-    props: dict[str, Any] = module.loaded(answers)
-    return {**_build(module, at), **props}
+    props: dict[str, Any] = {**_build(module, at), **module.loaded(answers)}
+    for what, name in zip(("build", "model"), module.build_and_model(props)):
+        if len(name) > _LONGEST_NAME:
+            raise NotSeen(f"the server of {arm!r}, {url}, calls its {what} by a name of {len(name):,} characters: {one_line(name[:80])}…")
+    return props
 
 
 def _build(module: ModuleType, at: Address) -> dict[str, Any]:
@@ -95,7 +100,7 @@ def _build(module: ModuleType, at: Address) -> dict[str, Any]:
     path = getattr(module, "BUILD_PATH", "")
     try:
         status, text = fetch(at, path, _LOOK_TIMEOUT_S) if path else (0, "")
-        told = json.loads(text) if status == 200 else {}
+        told = read_json(text) if status == 200 else {}
     except (OSError, ValueError, http.client.HTTPException):
         return {}
     return {"version": str(told["version"])} if isinstance(told, dict) and told.get("version") else {}
@@ -133,7 +138,7 @@ def _served_model(name: str, said: Any, module: ModuleType) -> ModelInfo:
     context, _ = module.context_and_slots(props)
     told = {"model": name, "chat_template": props.get("chat_template"), "context": context}
     return ModelInfo(
-        alias=name.rsplit("/", 1)[-1],
+        alias=one_line(name.rstrip("/").rsplit("/", 1)[-1])[:200] or "unnamed",
         manifest_hash=sha256_of({"served": told}),
         path=name,
         format=attached.SERVED,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,8 @@ class FileCache:
 
 
 def file_sha256(path: Path, progress: Progress | None = None) -> str:
+    if not stat.S_ISREG(path.stat().st_mode):  # of a pipe or a device the reading never ends
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
     digest, done = hashlib.sha256(), 0
     with path.open("rb") as f:
         total = os.fstat(f.fileno()).st_size

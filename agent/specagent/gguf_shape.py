@@ -21,6 +21,7 @@ _OTHER_CACHES = {
     "kda.head_dim": "keeps a state of its own kind",
     "attention.chunk_size": "attends in chunks",
 }
+_MOST_BLOCKS = 10_000  # a file that promises more is broken, or wants to keep its reader busy
 _STATE_BYTES = 4  # recurrent states are kept as 32-bit numbers
 
 
@@ -36,6 +37,8 @@ def memory_shape(readers: Sequence[Any], architecture: str) -> MemoryShape:
         elif name not in (_EMBEDDING, _BY_LAYER):
             rest += int(tensor.n_bytes)
     n_blocks = max(keys.number("block_count") or 0, max(by_block, default=-1) + 1)
+    if n_blocks > _MOST_BLOCKS:
+        raise ValueError(f"it says that it has {n_blocks:,} blocks")
     window = keys.number("attention.sliding_window") or 0
     pattern = keys.row("attention.sliding_window_pattern", n_blocks)
     blocks, faults = [], [f"it {said}" for key, said in _OTHER_CACHES.items() if keys.number(key)]

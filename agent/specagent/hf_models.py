@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from speccore.canonical import sha256_of
+from speccore.plain import one_line, read_json
 from speccore.preflight import prefix_hashes
 
 FORMAT = "hf"
 CONFIG = "config.json"
-_FACTS_VERSION = 2
+_FACTS_VERSION = 3
 FACT = f"hf-{_FACTS_VERSION}"
 #: Besides weights: what decides which tokens a text is, and what is computed.
 _FILES = (
@@ -42,6 +43,8 @@ _HEADS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers",
 _HEAD_TENSOR = re.compile(r"(^|\.)mtp(_layers|_block|s)?\.|(^|\.)nextn\.")
 _LAYER = re.compile(r"(^|\.)layers\.(\d+)\.")
 _MOST_HEADER_BYTES = 100 << 20
+_MOST_JSON_BYTES = 512 << 20
+_LONGEST_NAME = 300
 
 
 def is_model_folder(path: Path) -> bool:
@@ -86,6 +89,7 @@ def hf_facts(folder: Path) -> dict[str, Any]:
         "tokenizer_hash": _tokenizer_hash(tokenizer, folder),
         "tokenizer": _tokenizer(tokenizer, words),
         "chat_template_hash": sha256_of(template) if template else "",
+        "drafts_for": _verifier(config),
         "custom_code": "auto_map" in config or (isinstance(words, dict) and "auto_map" in words),
     }
 
@@ -99,11 +103,11 @@ def _tensors(folder: Path) -> Iterator[tuple[str, tuple[str, int]]]:
             if not 0 < length <= _MOST_HEADER_BYTES:
                 raise ValueError(f"{path} is no readable safetensors file: it has no header")
             try:
-                header = json.loads(f.read(length))
+                header = read_json(f.read(length))
                 for name, said in header.items():
                     if name != "__metadata__":
                         yield name, (str(said["dtype"]), math.prod(int(n) for n in said["shape"]))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
                 raise ValueError(f"{path} is no readable safetensors file: its header can't be read") from error
 
 
@@ -116,6 +120,16 @@ def _has_head(config: dict[str, Any], tensors: dict[str, Any], n_layers: int | N
         return True
     promised = n_layers is not None and any((_number(config, key) or 0) > 0 for key in _HEADS)
     return promised and any(int(m[2]) >= (n_layers or 0) for name in tensors if (m := _LAYER.search(name)))
+
+
+def _verifier(config: dict[str, Any]) -> str:
+    """The model that a folder in the form of *speculators* drafts for: an engine that is given it as a target loads that one."""
+    said = config.get("speculators_config")
+    if said is None:
+        return ""
+    verifier = said.get("verifier") if isinstance(said, dict) else None
+    named = verifier.get("name_or_path") if isinstance(verifier, dict) else None
+    return one_line(named)[:_LONGEST_NAME] if isinstance(named, str) and named else "a model that it doesn't name"
 
 
 def _quantization(config: dict[str, Any], tensors: dict[str, tuple[str, int]]) -> str:
@@ -194,7 +208,7 @@ def _number(config: dict[str, Any], *names: str) -> int | None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        said = json.loads(path.read_bytes())
+        said = _read_json(path)
     except ValueError as error:
         raise ValueError(f"{path} is no JSON: {error}") from error
     if not isinstance(said, dict):
@@ -205,6 +219,12 @@ def _json(path: Path) -> dict[str, Any]:
 def _read(path: Path) -> Any:
     """None where it is not there or can't be read."""
     try:
-        return json.loads(path.read_bytes())
+        return _read_json(path)
     except (OSError, ValueError):
         return None
+
+
+def _read_json(path: Path) -> Any:
+    if path.stat().st_size > _MOST_JSON_BYTES:
+        raise ValueError(f"it has more than {_MOST_JSON_BYTES >> 20} MiB")
+    return read_json(path.read_bytes(), lenient=True)

@@ -18,7 +18,9 @@ from speccore import engines
 from speccore.attached import SERVED
 from speccore.errors import BuildChanged, HostError, ModelFileMissing, NoHostCanRun
 from speccore.inventory import BrokenRuntime, Device, HostInventory, ModelInfo, RuntimeInfo
+from speccore.plain import one_line, whole_text
 from speccore.spec import ExperimentSpec
+from speccore.spec_words import PLAIN_PATTERN
 
 from . import __version__, cpus, model_places
 from .config import Config, RuntimeEntry
@@ -30,6 +32,7 @@ from .runtimes import Runtime, RuntimeBroken, configured_runtimes, read_runtime
 
 _MACHINE_ID = Path("/etc/machine-id")
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+MAX_ALIAS = 200
 
 
 class NoEngine(HostError):
@@ -114,6 +117,7 @@ def take_inventory(config: Config, cache: FileCache) -> Host:
     models = _with_served(_models(config, cache, problems), runtimes)
     gpus = Gpus()
     cache.save()
+    problems = [one_line(problem) for problem in problems]  # a file's maker decides what its name and headers hold
     allowed = config.allowed_flags
     inventory = HostInventory(
         agent_version=__version__,
@@ -177,6 +181,9 @@ def _models(config: Config, cache: FileCache, problems: list[str]) -> list[Model
         if any(m.alias == alias for m in found):
             problems.append(f"model {alias!r}: the name is there twice, {path} is left out")
             continue
+        if fault := _name_fault(alias, path):
+            problems.append(f"model {alias[:80]!r}: {path} is left out: {fault}")
+            continue
         try:
             if path not in named and (out := model_places.leads_to(model_files(path), config)):
                 problems.append(
@@ -190,6 +197,15 @@ def _models(config: Config, cache: FileCache, problems: list[str]) -> list[Model
         except ValueError as error:
             problems.append(f"model {alias!r}: {error}")
     return found
+
+
+def _name_fault(alias: str, path: Path) -> str:
+    """Why a name can't be sent to a server or asked for by a person; empty if it can."""
+    if str(path) != whole_text(str(path)):
+        return "its name is no UTF-8"
+    if len(alias) > MAX_ALIAS:
+        return f"its name has {len(alias)} characters, more than {MAX_ALIAS}; give it another one under models"
+    return "" if re.match(PLAIN_PATTERN, alias) else "its name holds a control character; give it another one under models"
 
 
 def _with_served(models: list[ModelInfo], runtimes: Sequence[Runtime]) -> list[ModelInfo]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,10 +14,17 @@ def leads_to(files: Iterable[Path], config: Config) -> Path | None:
 
     A folder may itself be a link, since its name is the owner's own.
     """
-    folders = [f.resolve() for f in config.model_folders]
-    named = {m.path.resolve() for m in config.models}
+    folders = [_real(f) for f in config.model_folders]
+    named = {_real(m.path) for m in config.models}
     for file in files:
-        there = file.resolve()
+        if not os.path.lexists(file):  # which is told when it is read: a name may promise very many parts
+            return None
+        there = _real(file)
         if not any(there.is_relative_to(f) for f in folders) and not any(there == n or there.is_relative_to(n) for n in named):
             return there
     return None
+
+
+def _real(path: Path) -> Path:
+    """Unlike ``resolve()`` without an error for links that lead to each other, which then can't be read."""
+    return Path(os.path.realpath(path))

@@ -10,6 +10,7 @@ from typing import Any
 import gguf
 from speccore.canonical import manifest_hash, sha256_of
 from speccore.inventory import ModelInfo
+from speccore.plain import one_line
 from speccore.preflight import prefix_hashes
 
 from . import hf_models
@@ -19,6 +20,8 @@ from .gguf_shape import memory_shape
 
 _PART = re.compile(r"^(?P<stem>.+)-(?P<n>\d{5})-of-(?P<count>\d{5})\.gguf$")
 _FACTS_VERSION = 3
+_NAMES, _LONGEST_NAME = ("architecture", "quantization"), 80
+_NOT_MEANT = (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 _TOKENIZER, _ID = "tokenizer.ggml.", "_token_id"
 
 
@@ -42,14 +45,18 @@ def configured_models(config: Config) -> Iterator[tuple[str, Path]]:
 def model_info(alias: str, path: Path, cache: FileCache) -> ModelInfo:
     """Reads one model: a GGUF file, or a folder. Raises OSError if a file is missing, ValueError if it is no model."""
     manifest = {p.name: cache.sha256(p) for p in model_files(path)}
-    facts = _folder_facts(path, manifest, cache) if path.is_dir() else _file_facts(path, cache)
+    try:
+        facts = _folder_facts(path, manifest, cache) if path.is_dir() else _file_facts(path, cache)
+    except _NOT_MEANT as error:  # whoever made it decides what stands in it
+        raise ValueError(f"{path} holds what can't be read: {error}") from error
     return ModelInfo(
         alias=alias,
         manifest_hash=manifest_hash(manifest),
         manifest=manifest,
         path=str(path),
         size_bytes=sum(p.stat().st_size for p in model_files(path)),
-        **{k: v for k, v in facts.items() if k not in ("version", "of")},
+        **{k: v for k, v in facts.items() if k not in ("version", "of", *_NAMES)},
+        **{k: one_line(str(facts[k]))[:_LONGEST_NAME] for k in _NAMES},
     )
 
 

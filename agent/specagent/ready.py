@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import io
-import json
 import socket
 import threading
 import time
@@ -13,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from speccore.errors import EngineLoadedOther, EngineNotHealthy
+from speccore.plain import read_json
 
 from .asking import Address
 from .launch import Stopped, log_tail, read_log
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 _INTERVAL_S = 0.05
 _TICK_S = 0.25
+#: Of one answer. Counters and settings have some hundred kilobytes, a chat template with its tokens a few million.
+_MOST_BYTES = 32 << 20
 
 
 def free_port() -> int:
@@ -36,7 +38,7 @@ def free_port() -> int:
 def fetch(at: Address, path: str, timeout_s: float = 5.0, stop: threading.Event | None = None) -> tuple[int, str]:
     """One GET to the engine: status and text. Raises OSError, ``http.client.HTTPException``, or :class:`Stopped` soon after ``stop``."""
     deadline = time.monotonic() + timeout_s
-    received = b""
+    received = bytearray()
     with socket.create_connection(at, timeout=timeout_s) as sock:
         sock.sendall(f"GET {path} HTTP/1.1\r\nHost: {at.host}:{at.port}\r\nConnection: close\r\n\r\n".encode())
         sock.settimeout(_TICK_S)
@@ -46,13 +48,15 @@ def fetch(at: Address, path: str, timeout_s: float = 5.0, stop: threading.Event 
             except TimeoutError:
                 if stop and stop.is_set():
                     raise Stopped from None
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"no answer within {timeout_s:g} s") from None
-                continue
-            if not data:
-                break
-            received += data
-    response = http.client.HTTPResponse(_Received(received))  # type: ignore[arg-type]
+            else:
+                if not data:
+                    break
+                received += data
+            if time.monotonic() > deadline:  # also of one that sends a byte now and then
+                raise TimeoutError(f"no answer within {timeout_s:g} s{', only a part of one' if received else ''}")
+            if len(received) > _MOST_BYTES:
+                raise OSError(f"an answer of more than {_MOST_BYTES >> 20} MiB")
+    response = http.client.HTTPResponse(_Received(bytes(received)))  # type: ignore[arg-type]
     response.begin()
     return response.status, response.read().decode("utf-8", "replace")
 
@@ -106,7 +110,7 @@ def wait_ready(engine: Running, dialect: ModuleType, at: Address, log: Path, tim
 
 def _read(path: str, status: int, text: str) -> dict[str, Any]:
     try:
-        said = json.loads(text) if status == 200 else None
+        said = read_json(text) if status == 200 else None
     except ValueError as error:
         raise EngineLoadedOther(f"{path} can't be read: {error}") from error
     if not isinstance(said, dict):

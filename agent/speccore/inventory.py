@@ -118,6 +118,7 @@ class ModelInfo(Peer):
     vocab_size: int | None = None
     has_mtp: bool = False
     custom_code: bool = False  # its folder brings code of its own, which is never run
+    drafts_for: str = ""  # of a folder that names the model that it drafts for: that name or path
     tokenizer_hash: str = ""
     tokenizer: TokenizerInfo | None = None  # None: it has no vocabulary, or an older agent has looked
     chat_template_hash: str = ""

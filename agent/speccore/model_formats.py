@@ -30,6 +30,11 @@ def _refusal(model: ModelInfo, runtime: RuntimeInfo, arm: str) -> ErrorBody | No
         said = f"{model.alias} is known by the word of a server that stands already, and no file of it is offered here"
         remedy = "Ask that server (runtime.attached: true), or name the model's file in the agent's configuration."
         return ModelFormat(f"arm {arm!r}: {said}" if arm else said, remedy=remedy, model=model.alias, format=model.format).body()
+    if not arm and model.drafts_for and runtime.engine == "vllm":
+        said = (
+            f"{model.alias} is a helper that drafts for {model.drafts_for}: vLLM would load that in its place, and speculate in every arm"
+        )
+        return ModelFormat(said, remedy="Name the model itself as the target, and this one in an arm.", model=model.alias).body()
     if not read or model.format in read:
         return None
     wants = " or ".join(WORDS.get(name, name) for name in read)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .modes import BASELINE_MODE, MODES, MODES_BESIDE, MODES_WITH_DRAFT_MODEL
-from .spec_words import FLAG_PATTERN, SETTING_PATTERN, given_in_words, nearest, shown
+from .spec_words import FLAG_PATTERN, PLAIN_PATTERN, SETTING_PATTERN, given_in_words, nearest, shown
 
 _SPECULATION_FIELDS = (
     "draft_model",
@@ -156,6 +156,8 @@ def extra_faults(extra: Any, names: str = FLAG_PATTERN) -> Iterator[Fault]:
                 str(flag)[:80].encode("utf-8", "replace").decode(),
                 f"{shown(flag)} is no long flag such as --override-tensor{'' if names == FLAG_PATTERN else ', and no key such as draft_sample_method'}",
             )
+        elif not values:
+            yield flag, "has an empty list, which would leave it out: give a value, or remove it"
         elif words := next((w for v in values if (w := _no_value(v, in_list=values is given))), ""):
             yield flag, words
 
@@ -168,6 +170,10 @@ def _no_value(value: Any, *, in_list: bool) -> str:
         return "holds a NUL character, which no command can"
     if isinstance(value, str) and not value.isascii() and value != value.encode("utf-8", "replace").decode():
         return "holds half of a character (a lone surrogate): remove it"
+    if isinstance(value, str) and not re.match(PLAIN_PATTERN, value):
+        return "holds a control character: remove it"
+    if value == "":
+        return "has an empty text: give a value, or remove it"
     if isinstance(value, float) and not math.isfinite(value):
         return f"is {value}: a number must be finite"
     return ""

@@ -87,6 +87,19 @@ def test_code_in_the_folder_is_noted_and_never_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ({"verifier": {"name_or_path": "/else\x1b/big"}}, "/else\ufffd/big"),
+        ({"verifier": [1]}, "a model that it doesn't name"),
+        ([], "a model that it doesn't name"),
+        (None, ""),
+    ],
+)
+def test_a_helper_tells_for_which_model_it_drafts(said: object, named: str, tmp_path: Path) -> None:
+    assert info(write(tmp_path / "m", speculators_config=said)).drafts_for == named
+
+
 def test_a_template_of_its_own_file_wins(tmp_path: Path) -> None:
     folder = write(tmp_path / "m")
     before = info(folder).chat_template_hash

@@ -374,6 +374,43 @@ def test_flags_that_an_arm_may_not_set_are_refused_by_name(flag: str, value: Any
     assert str(value) not in result.argv[len(rendered(DRAFT, NEWER).argv) :]
 
 
+@pytest.mark.parametrize(
+    ("arm", "extra", "said"),
+    [
+        (DRAFT, {"--spec-ngram-mod-n-max": 3}, "says something of ngram-mod, which this arm doesn't have"),
+        ({**DRAFT, "also": ["ngram-map-k"]}, {"--spec-ngram-map-k4v-size-n": 3}, "says something of ngram-map-k4v, which"),
+        ({"mode": "ngram-mod"}, {"--spec-draft-cpu-moe": True}, "says something of a helper model, which"),
+        ({"mode": "ngram-mod"}, {"--spec-ngram-mod-n-max": 3}, "is set by the arm's draft_limit"),
+        ({"mode": "ngram-mod"}, {"--spec-ngram-mod-n-min": 3}, "is set by the arm's draft_min"),
+        ({"mode": "ngram-simple"}, {"--spec-ngram-simple-size-m": 3}, "is set by the arm's draft_limit"),
+        (
+            DRAFT,
+            {"--spec-draft-backend-sampling": True, "--no-spec-draft-backend-sampling": True},
+            "--no-spec-draft-backend-sampling says the opposite of --spec-draft-backend-sampling",
+        ),
+    ],
+)
+def test_a_flag_that_the_engine_would_not_heed_or_that_says_a_field_again_is_refused(
+    arm: dict[str, Any], extra: dict[str, Any], said: str
+) -> None:
+    (told,) = refused({**arm, "extra": extra}, TODAY)
+    assert said in told
+
+
+def test_sizes_of_one_among_several_drafters_can_be_said() -> None:
+    arm = {"mode": "ngram-simple", "also": ["ngram-mod"], "extra": {"--spec-ngram-simple-size-n": 5, "--spec-ngram-mod-n-max": 8}}
+    assert values(rendered(arm).argv, "--spec-ngram-simple-size-n") == ["5"]
+
+
+def test_opposites_of_the_engine_s_own_switches_are_refused_too() -> None:
+    result = rendered(
+        {"mode": "off"},
+        allowed=["--kv-offload", "--no-kv-offload"],
+        extra={"--no-kv-offload": True, "--kv-offload": True},
+    )
+    assert [r.message for r in result.refusals] == ["engine.extra: --kv-offload says the opposite of --no-kv-offload"]
+
+
 def test_a_switch_of_the_engine_takes_no_value_and_others_need_one() -> None:
     def told(extra: dict[str, Any]) -> list[str]:
         return [r.message for r in rendered({"mode": "off"}, allowed=LLAMA.DEFAULT_ALLOWED_FLAGS, extra=extra).refusals]

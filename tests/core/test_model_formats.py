@@ -32,3 +32,12 @@ def test_each_engine_reads_its_own_form(engine: str, reads: str, not_read: str) 
 
 def test_a_server_that_stands_already_has_loaded_what_it_has() -> None:
     assert refusals(model("m", "gguf"), {}, runtime("vllm", "attached")) == {}
+
+
+def test_a_helper_that_names_its_target_is_no_target_itself() -> None:
+    """vLLM would load the model that such a folder names, wherever it lies, and speculate in the baseline too."""
+    helper = model("head", "hf").model_copy(update={"drafts_for": "/elsewhere/big"})
+    found = refusals(helper, {}, runtime("vllm"))
+    assert "drafts for /elsewhere/big: vLLM would load that in its place" in found[""].message
+    assert found[""].remedy
+    assert refusals(model("m", "hf"), {"eagle": helper}, runtime("vllm")) == {}

@@ -152,6 +152,10 @@ FLAG = "takes a text, a number, true or false, or a list of texts and numbers, n
         ({"engine": {"extra": {"--a": [True]}}}, "engine.extra.--a", f"{FLAG}the truth value true"),
         ({"engine": {"extra": {"--a": "x\0"}}}, "engine.extra.--a", "holds a NUL character, which no command can"),
         ({"engine": {"extra": {"--a": "\ud800"}}}, "engine.extra.--a", "holds half of a character"),
+        ({"engine": {"extra": {"--a": "x\n--host"}}}, "engine.extra.--a", "holds a control character: remove it"),
+        ({"engine": {"extra": {"--a": ["x", "\x1b[2J"]}}}, "engine.extra.--a", "holds a control character: remove it"),
+        ({"engine": {"extra": {"--a": ""}}}, "engine.extra.--a", "has an empty text: give a value, or remove it"),
+        ({"engine": {"extra": {"--a": []}}}, "engine.extra.--a", "has an empty list, which would leave it out"),
     ],
 )
 def test_bad_input_is_refused_in_words(changes: dict[Any, Any], field: str, words: str) -> None:

@@ -236,13 +236,24 @@ def _extra(build: Command, arm: Arm) -> None:
 
 
 def _never_extra(arm: Arm, given: str, value: Any) -> Iterator[FlagNotAllowed]:
-    if field := _SAID_BY.get(given):
+    own = {name: field for field in ("draft_limit", "draft_min") for name in _knobs_of(arm.mode).get(field, ())}
+    if field := _SAID_BY.get(given, own.get(given)):
         yield _flag_error(arm, given, f"{given} is set by the arm's {field}", f"Set {field} in place of the flag.")
     elif given not in ARM_EXTRA_FLAGS:
         words = f"{given} is none of the flags of speculation that an arm may set{nearest_flag(given, ARM_EXTRA_FLAGS)}"
         yield _flag_error(arm, given, words, "Remove it, or set it for all arms in engine.extra, if it is a setting of the engine.")
+    elif idle := _idle(arm, given):
+        yield _flag_error(arm, given, f"{given} says something of {idle}, which this arm doesn't have", "Remove it.")
     else:
         yield from (_flag_error(arm, given, f"{given}: {words}", remedy, value=one) for one, words, remedy in value_faults(value))
+
+
+def _idle(arm: Arm, given: str) -> str:
+    """Of which drafter a flag speaks, if that is none of the arm's: the engine would take it and heed it not."""
+    of = next((d for d in sorted(_OF_NGRAMS, key=len, reverse=True) if given.startswith(f"--spec-{d}-")), "")
+    if of:
+        return "" if of in arm.drafters else of
+    return "a helper model" if all(d in _OF_NGRAMS for d in arm.drafters) else ""
 
 
 def _flag_error(arm: Arm, given: str, words: str, remedy: str, **details: Any) -> FlagNotAllowed:

@@ -62,7 +62,9 @@ class Command:
     def add_given(self, given: str, flag: str, value: FlagValue, error: Callable[..., ErrorBody]) -> None:
         """Adds a flag that a person named, ``flag`` being its long name here. ``error(words, remedy, **details)`` makes a refusal."""
         switches = self.capabilities.switches
-        if isinstance(value, bool):
+        if (opposite := _opposite(flag)) in self.words:
+            self.refusals.append(error(f"{given} says the opposite of {opposite}", "Say one of them."))
+        elif isinstance(value, bool):
             if not value:
                 self._add_negative(given, flag, error)
             elif switches and flag not in switches:
@@ -83,6 +85,10 @@ class Command:
         else:
             words = f"{given}: false needs the flag {negative}, which this build doesn't have"
             self.refusals.append(error(words, f"Remove {given}: without it the engine does as it does by itself."))
+
+
+def _opposite(flag: str) -> str:
+    return f"--{flag.removeprefix('--no-')}" if flag.startswith("--no-") else f"--no-{flag.removeprefix('--')}"
 
 
 def engine_flag_refused(flag: str) -> Callable[..., ErrorBody]:
