@@ -74,7 +74,7 @@ def test_the_panel_says_of_two_at_once_what_the_evidence_shows(
     assert own.kind == "hard"
     if wrong:
         assert model == "mtp", "nothing is known against the llama architecture"
-        assert (own.state, compared.verdict.word, compared.verdict.reason) == ("failed", "invalid", own.name)
+        assert (own.state, compared.verdict.word) == ("failed", "invalid")
         assert own.evidence["wrong"] == sorted(wrong)
     else:
         assert own.state == "passed", own.sentence
