@@ -5,7 +5,7 @@ the container ends by itself, container and network are removed, also when the a
 comes of it are JSON files in the folder that the only argument names:
 
 ``order.json``: {docker, attempt, container, network, grace_s, short_grace_s} · ``standing.json``: {id, pid, address, host_services}
-once it runs · ``failed.json``: {what, why} if it can't · ``ended.json``: {exit_code, oom_killed, removed, left}.
+once it runs · ``failed.json``: {what, why} if it can't · ``ended.json``: {exit_code, oom_killed, removed, why}, the last only where not all was removed.
 """
 
 from __future__ import annotations

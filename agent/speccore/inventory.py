@@ -22,7 +22,7 @@ class Capabilities(Peer):
     SpecWeb uses for it. ``spec_types`` are the values that ``--spec-type`` takes (empty: no such flag).
     """
 
-    dialect: str  # "spec-type" (today's), "draft-flag" (older: -md and --draft-max), "none"
+    dialect: str  # "spec-type" (today's llama-server), "draft-flag" (older: -md and --draft-max), "none", "vllm", "attached": not asked
     flags: dict[str, str]
     removed_flags: list[str] = []
     spec_types: list[str] = []
@@ -102,13 +102,13 @@ class MemoryShape(Peer):
 
 
 class ModelInfo(Peer):
-    """A model file on a host, read from the file itself."""
+    """A model on a host: read from its file or folder, or known by the word of a server that stands already (``format``)."""
 
     alias: str
     manifest_hash: str
     manifest: dict[str, str] = {}
     path: str
-    format: str = "gguf"
+    format: str = "gguf"  # or "hf": a folder with config.json; "served": a server tells of it and no file is known
     size_bytes: int = Field(ge=0)
     architecture: str = ""
     quantization: str = ""

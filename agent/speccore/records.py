@@ -202,6 +202,8 @@ class Sample(Peer):
 
 
 class Launch(Peer):
+    """How an attempt's engine was started, where it answered, and how it ended."""
+
     argv: list[str]
     env: dict[str, str]  # what was set for the engine beside the inherited PATH and locale
     cwd: str
@@ -214,7 +216,7 @@ class Launch(Peer):
     healthy_after_s: float | None = None
     exit_code: int | None = None
     stopped_by: Literal["agent", "itself", ""] = ""
-    props: dict[str, Any] = {}  # /props, as answered after health, prompts left out
+    props: dict[str, Any] = {}  # what the server said of itself when it was ready, prompts left out
 
 
 class Manifest(Peer):

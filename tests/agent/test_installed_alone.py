@@ -14,7 +14,9 @@ import pytest
 import specagent
 import yaml
 from packaging.metadata import Metadata
+from speccore import engines
 from speccore.presets import presets
+from speccore.reference import reference_builds
 from speccore.workloads import builtin
 
 from demo.prompts.__main__ import file_of
@@ -90,6 +92,8 @@ def test_what_is_in_it_and_what_is_not(built: Path, wheel: Path) -> None:
         assert not [n for n in names if "__pycache__" in n or n.startswith(("tests/", "specweb/", "workers/"))]
         assert {f"speccore/presets/{(p.of or p.name)}.yaml" for p in presets().values()} <= set(names)
         assert {f"speccore/workloads/{file_of(w)}" for w in builtin().values()} <= set(names)
+        builds = [build.name for engine in engines.names() for build in reference_builds(engine)]
+        assert {f"speccore/engines/reference/{name}.json" for name in builds} <= set(names)
     assert {"LICENSE", "README.md", "config.example.yaml", "pyproject.toml"} <= set(in_sdist)
     tops = {n.split("/")[0] for n in in_wheel}
     assert tops == {"speccore", "specagent", f"specweb_agent-{specagent.__version__}.dist-info"}
