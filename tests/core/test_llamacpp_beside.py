@@ -19,6 +19,7 @@ from tests.core import made
 from tests.core.recordings import LLAMA, evidence, read, record, spec_of
 
 DRAFT_AND_MOD, MTP_AND_SIMPLE = "b10434-draft-and-ngram-mod-lv4", "b10434-mtp-and-ngram-simple-lv4"
+MTP_AND_EOS = "b10434-mtp-and-ngram-simple-eos-lv4"
 WORKLOADS = {"w": made.workload("w", n=4)}
 
 
@@ -129,6 +130,27 @@ def test_an_arm_with_such_passes_has_its_numbers() -> None:
     numbers = speculation_numbers(Pooled("mtp", "w/c1/ctx0/t0", measured.probes, [1]))
     passes = (14 + 0) + (18 + 1) + (12 + 3)
     assert value_of(numbers["tokens_per_target_pass"]) == pytest.approx(3 * 39 / passes)
+
+
+def test_going_back_to_the_end_of_a_text_sends_no_further_token_and_the_log_tells_it() -> None:
+    """The recorded answer's last step drafted 8, none was right, and the target's own token ended the text: what it read again was for nothing."""
+    steps, grown = cycles(record(MTP_AND_EOS, 0)) or [], around(MTP_AND_EOS, 0)
+    assert (steps[-1].drafted, steps[-1].accepted, steps[-1].emitted) == (8, 0, 1)
+    back = sum(is_retreat(c) for c in steps)
+    assert sum(accepted or 0 for _, _, accepted in parts(MTP_AND_EOS, 0).values()) == 10 + back + 1
+    of_prompt = 2
+    assert grown.growth("llamacpp:n_decode_total") == len(steps) + back + 1 + of_prompt
+    found = counts(MTP_AND_EOS, 0)
+    assert found.disagreements == []
+    assert value_of(found.counters.decode_steps) == len(steps) + back + 1
+    assert value_of(found.counters.emitted) == value_of(found.counters.committed) - 1  # type: ignore[operator]
+
+
+def test_at_the_length_limit_no_step_is_taken_for_one_that_went_back() -> None:
+    r = record(MTP_AND_EOS, 0)
+    log = LLAMA.log_requests(read(f"{MTP_AND_EOS}.log"))[0]
+    cut = r.model_copy(update={"final": {**r.final, "stop_type": "limit"}})
+    assert any("accepted: 10 by" in d for d in LLAMA.probe_counts(cut, 1, off=False, metrics=None, log=log).disagreements)
 
 
 def test_a_draft_that_was_accepted_whole_needs_no_going_back() -> None:

@@ -109,6 +109,7 @@ class _Reader:
         with_drafts = [e for e in record.events if e.draft_n is not None and (e.kind != "final" or e.tokens)]
         self.last_draft = with_drafts[-1] if with_drafts else None
         self.n_retreats = sum(is_retreat(c) for c in self.steps or []) if self.is_exact else 0
+        self.n_retreats += self.ended_going_back()
 
     # single sources
 
@@ -136,6 +137,22 @@ class _Reader:
             return None
         line_of, field = _LOG_FIELDS[key]
         return Number(value=value, source=Source(file=LOG, line=getattr(self.log, line_of), field=field))
+
+    def ended_going_back(self) -> bool:
+        """Whether the last step, too, took a second pass, whose token was not sent since the text had ended before it.
+
+        The stream then shows a step like any other; the log's tally of accepted tokens tells, being one more.
+        """
+        last, tally = self.steps[-1] if self.steps and self.is_exact else None, self.tally()
+        if last is None or tally is None or last.drafted <= last.accepted or self.record.final.get("stop_type") == "limit":
+            return False
+        return not is_retreat(last) and tally == sum(c.accepted for c in self.steps or []) + self.n_retreats + 1
+
+    def tally(self) -> int | None:
+        """Accepted tokens of all drafters, by the log; None where it doesn't tell each."""
+        tallies = [s.accepted for s in self.log.drafters] if self.log else []
+        known = [n for n in tallies if n is not None]
+        return sum(known) if tallies and len(known) == len(tallies) else None
 
     # tokens
 
@@ -305,12 +322,11 @@ class _Reader:
 
     def differing_tallies(self, counters: Counters) -> list[str]:
         """Whether the log's tallies of accepted tokens bear out the passes that were read off the stream."""
-        tallies = [s.accepted for s in self.log.drafters] if self.log else []
-        accepted, known = value_of(counters.accepted), [n for n in tallies if n is not None]
-        if accepted is None or not tallies or len(known) < len(tallies) or sum(known) == accepted + self.n_retreats:
+        accepted, tally = value_of(counters.accepted), self.tally()
+        if accepted is None or tally is None or tally == accepted + self.n_retreats:
             return []
         again = f" and {self.n_retreats} passes that read again" if self.n_retreats else ""
-        return [f"accepted: {accepted:g} by {RECORDS}{again}; {sum(known)} by {LOG} (#acc tokens, growth)"]
+        return [f"accepted: {accepted:g} by {RECORDS}{again}; {tally} by {LOG} (#acc tokens, growth)"]
 
     def differing_positions(self, counters: Counters) -> list[str]:
         """Where /metrics or the log's rounded rates contradict the counts by position. Trailing zeros say nothing."""
