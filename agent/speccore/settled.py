@@ -1,4 +1,4 @@
-"""What came with speculation: settings that an engine settles by itself, where an arm's differ from the baseline's (design §5).
+"""What came with speculation: settings that an engine settles by itself, where an arm's differ from the baseline's.
 
 Three classes of settings: *requested* ones are equal in all arms, and a difference breaks the pair; those *implied by speculation*
 are left to the engine, recorded and shown; those of the *environment* belong to the host.
@@ -20,7 +20,8 @@ Value = str | float
 WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "max_num_scheduled_tokens": ("tokens a step may schedule", ("--max-num-scheduled-tokens",)),
     "max_num_batched_tokens": ("tokens a step may hold", ("--max-num-batched-tokens",)),
-    "kv_cache_tokens": ("tokens that the KV cache holds", ("--num-gpu-blocks-override", "--kv-cache-memory-bytes")),
+    # Asked for are bytes: how many tokens they hold is less where a helper keeps some of them for its own layers.
+    "kv_cache_tokens": ("tokens that the KV cache holds", ("--num-gpu-blocks-override",)),
     "kv_cache_bytes": ("bytes of the KV cache", ("--kv-cache-memory-bytes",)),
     "max_concurrency": ("requests of full context that fit at once", ()),
     "async_scheduling": ("asynchronous scheduling", ("--async-scheduling", "--no-async-scheduling")),

@@ -86,6 +86,16 @@ def test_what_is_left_to_the_engine_is_no_part_of_the_pair() -> None:
     assert settled.pair_fields(LogFacts(settled={"flash_attention": "on"}), asked) == {"settled:flash_attention": "on"}
 
 
+def test_a_size_of_cache_that_is_asked_for_in_bytes_may_hold_fewer_tokens_beside_a_helper() -> None:
+    """vLLM gives the helper's layers a part of the same bytes: what is missing is the helper's price, and no other setting."""
+    asked = EngineSettings(extra={"--kv-cache-memory-bytes": "1G"})
+    off: dict[str, str | float] = {"kv_cache_tokens": 131072.0, "kv_cache_bytes": 2.0**30}
+    arm: dict[str, str | float] = {"kv_cache_tokens": 116480.0, "kv_cache_bytes": 2.0**30}
+    assert settled.pair_fields(LogFacts(settled=off), asked) == settled.pair_fields(LogFacts(settled=arm), asked)
+    assert differing([off], [arm], asked) == ["kv_cache_tokens"]
+    assert settled.pair_fields(LogFacts(settled=off), asked) == {"settled:kv_cache_bytes": f"{2.0**30:g}"}
+
+
 def test_llama_server_keeps_outputs_and_state_for_drafts() -> None:
     off, mtp = (LLAMA.parse_log(read(f"b11434-mtp-{n}.log")).settled for n in ("n0", "n5"))
     assert differing([off], [mtp]) == ["outputs_per_sequence", "state_copies"]

@@ -95,6 +95,13 @@ def test_a_gpus_wordings() -> None:
     assert {name: facts.settled[name] for name in expected} == expected
 
 
+def test_a_cache_whose_size_was_asked_for_is_told_by_another_line() -> None:
+    said = "Initial free memory 78.61 GiB, reserved 20.0 GiB memory for KV Cache as specified by kv_cache_memory_bytes config and skipped"
+    facts = VLLM.parse_log(gpu_log("None", f"(EngineCore_DP0 pid=6) INFO 03-02 10:11:30 [gpu_worker.py:675] {said} memory profiling."))
+    assert facts.settled["kv_cache_bytes"] == 20 * 2**30
+    assert facts.memory_mib["KV cuda"] == 20480
+
+
 @pytest.mark.parametrize(
     ("spec", "method"),
     [

@@ -79,10 +79,11 @@ _KV_TOKENS = re.compile(rf"KV cache size: ({_COUNT}) tokens")
 _KV_BYTES = (
     re.compile(rf"Available KV cache memory: ({_REAL}) GiB"),
     re.compile(rf"(?:Explicitly|Auto) set \(({_REAL})/{_REAL}\) GiB for KV cache"),
+    re.compile(rf"reserved ({_REAL}) GiB memory for KV Cache as specified"),
 )
 _WEIGHTS = re.compile(rf"(?:Model loading|Loading model weights) took ({_REAL}) (?:GiB|GB)\b")
 #: What any line that matters here has: most lines of a long log have none of it.
-_OF_INTEREST = re.compile(r"LLM engine|_tokens|KV cache|Maximum concurrency|[Aa]sync|backend|block.size|[Mm]odel [Rr]unner| took ")
+_OF_INTEREST = re.compile(r"LLM engine|_tokens|KV [Cc]ache|Maximum concurrency|[Aa]sync|backend|block.size|[Mm]odel [Rr]unner| took ")
 _GRAPHS = re.compile(rf"Graph capturing finished in .*, took ({_REAL}) GiB")
 
 
