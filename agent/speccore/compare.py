@@ -328,8 +328,8 @@ class _Job:
             p_holm=p_holm,
             noise_floor=self.facts.floor_at(point),
             memory_bill_bytes=memory_taken.bill(draft.blocks),
-            context_lost_tokens=_lost(sides[baseline.name], sides[arm.name], "context_per_slot"),
-            slots_lost=_lost(sides[baseline.name], sides[arm.name], "slots"),
+            context_lost_tokens=memory_taken.lost(sides[baseline.name], sides[arm.name], "context_per_slot"),
+            slots_lost=memory_taken.lost(sides[baseline.name], sides[arm.name], "slots"),
             kv_tokens_lost=memory_taken.kv_tokens_lost(draft.blocks),
             came_with=settled.came_with(sides[baseline.name], sides[arm.name], self.spec.engine),
             variation=variation(draft.blocks, point),
@@ -358,24 +358,11 @@ def _job_checks(spec: ExperimentSpec, results: Results, facts: JobFacts, answere
     found = [
         job_checks.evidence_hashes(facts.hashes_verified, facts.n_hashes, facts.hash_problem),
         # Where answers were read, each greedy point has a check of its own.
-        *([] if answered.are_read and greedy_points(spec) else [job_checks.baseline_repeats(_greedy_answers(spec, results))]),
+        *([] if answered.are_read and greedy_points(spec) else [job_checks.baseline_repeats(job_checks.greedy_answers(spec, results))]),
         job_checks.noise_floor_known(facts.noise_floor, {c: facts.floors.get(c) for c in dict.fromkeys(map(point_class, spec.points))}),
         job_checks.shares_cores(facts.shares_cores),
     ]
     return sorted(found, key=lambda check: check.kind != "hard")
-
-
-def _greedy_answers(spec: ExperimentSpec, results: Results) -> dict[str, list[str]]:
-    """Hashes of answers at temperature 0 of all arms of mode off, by point and prompt: seeds don't matter to them."""
-    greedy = {p.key for p in spec.points if p.sampling.temperature == 0}
-    answers: dict[str, list[str]] = {}
-    for arm in (a for a in spec.arms if a.mode == spec.baseline.mode):
-        for attempt in results.of_arm(arm.name):
-            for probe in attempt.probes:
-                if probe.point in greedy and probe.ok and not probe.warmup and probe.ids_sha256:
-                    turn = f" turn {probe.turn}" if probe.turn else ""
-                    answers.setdefault(f"{probe.point} {probe.item}{turn}", []).append(probe.ids_sha256)
-    return answers
 
 
 def _quality(blocks: Sequence[BlockPairs]) -> stats.PassDifference | Withheld:
@@ -408,8 +395,3 @@ def _bill_tolerance(draft: _Draft) -> float:
 
 def _least(values: Sequence[int | None]) -> int | None:
     return min((v for v in values if v is not None), default=None)
-
-
-def _lost(baseline: Sequence[AttemptMeasurement], arm: Sequence[AttemptMeasurement], field: str) -> int | None:
-    has = [_least([getattr(a, field) for a in side]) for side in (baseline, arm)]
-    return None if has[0] is None or has[1] is None else has[0] - has[1]

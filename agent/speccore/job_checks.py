@@ -8,6 +8,8 @@ from .formats import percent
 from .integrity import NAMED, failed, not_checked, passed
 from .measurement import Check
 from .noise_floor import KnownFloor
+from .pairs import Results
+from .spec import ExperimentSpec
 
 
 def evidence_hashes(verified: bool | None, n: int, problem: str) -> Check:
@@ -67,3 +69,16 @@ def baseline_repeats(answers: Mapping[str, Sequence[str]]) -> Check:
         )
         return not_checked(name, sentence, prompts=unequal[:NAMED])
     return passed(name, f"{len(repeated)} greedy prompts were answered alike in all starts without speculation", hard=True, n=len(repeated))
+
+
+def greedy_answers(spec: ExperimentSpec, results: Results) -> dict[str, list[str]]:
+    """Hashes of answers at temperature 0 of all arms of mode off, by point and prompt: seeds don't matter to them."""
+    greedy = {p.key for p in spec.points if p.sampling.temperature == 0}
+    answers: dict[str, list[str]] = {}
+    for arm in (a for a in spec.arms if a.mode == spec.baseline.mode):
+        for attempt in results.of_arm(arm.name):
+            for probe in attempt.probes:
+                if probe.point in greedy and probe.ok and not probe.warmup and probe.ids_sha256:
+                    turn = f" turn {probe.turn}" if probe.turn else ""
+                    answers.setdefault(f"{probe.point} {probe.item}{turn}", []).append(probe.ids_sha256)
+    return answers

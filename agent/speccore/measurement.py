@@ -7,56 +7,21 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, computed_field
+from pydantic import Field, computed_field
 
 from .fit import Fit
 from .inventory import Peer
+from .number import DEFINED_LATER as DEFINED_LATER
+from .number import Maybe as Maybe
+from .number import Number as Number
+from .number import Source as Source
+from .number import Withheld as Withheld
+from .number import value_of as value_of
 from .quality_results import AgreementResult, QualityMeasure, SamplingResult
 from .settled_results import CameWith
 
 PARSER_VERSION = 4
 ANALYSIS_VERSION = 4
-
-
-class Source(Peer):
-    """Where a number was read: a file of the attempt's evidence, and the line in it (from 1) where there is one."""
-
-    file: str
-    line: int | None = None
-    field: str = ""  # e.g. "timings.draft_n", "llamacpp:spec_decode_num_drafts_total after − before"
-
-
-class Number(Peer):
-    """``also``: what other sources say of the same thing, in their order of trust. Those that differ are a finding, never averaged."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-
-    value: float
-    source: Source
-    also: list[Number] = []
-
-    def place(self) -> str:
-        """Where the number stands, in words: ``server.log line 187 (draft acceptance)``."""
-        line = f" line {self.source.line}" if self.source.line else ""
-        return f"{self.source.file}{line} ({self.source.field})"
-
-
-class Withheld(Peer):
-    """A number that is not shown, and why."""
-
-    withheld: str
-    reason_code: str = ""
-
-
-Maybe = Number | Withheld
-
-#: What a measurement stored by an earlier version has in the place of a number that was defined later.
-DEFINED_LATER = Withheld(withheld="not defined yet when this was computed; parse the evidence again", reason_code="defined_later")
-
-
-def value_of(m: Maybe) -> float | None:
-    """The plain value, or None if withheld."""
-    return m.value if isinstance(m, Number) else None
 
 
 class DrafterCounts(Peer):
@@ -70,7 +35,7 @@ class DrafterCounts(Peer):
 
 
 class Counters(Peer):
-    """Speculation counters of one probe (design §4). ``accepted_by_position`` is a list by position, or withheld."""
+    """Speculation counters of one probe. ``accepted_by_position`` is a list by position, or withheld."""
 
     drafted: Maybe
     accepted: Maybe
@@ -140,7 +105,7 @@ class LogFacts(Peer):
     n_slots: int | None = None
     context_per_slot: int | None = None
     layers_offloaded: str = ""
-    #: What the engine settled by itself, which speculation may change: name, as design §5 calls it: value.
+    #: What the engine settled by itself, which speculation may change: name (speccore/settled.py): value.
     settled: dict[str, str | float] = Field(default_factory=dict)
     settled_lines: dict[str, int] = Field(default_factory=dict)
     error_code: str = ""  # of the error tree, where the log names a fault

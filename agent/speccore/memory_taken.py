@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from . import settled
 from .derive import block_range, computed
@@ -47,6 +48,14 @@ def _moved(baseline: HostFacts, arm: HostFacts) -> int | None:
     if baseline.layers_placed is None or arm.layers_placed is None:
         return None
     return baseline.layers_placed[0] - arm.layers_placed[0]
+
+
+def lost(
+    baseline: Sequence[AttemptMeasurement], arm: Sequence[AttemptMeasurement], field: Literal["context_per_slot", "slots"]
+) -> int | None:
+    """The least that a start of the baseline had of it, less the least that one of the arm's had; None where one side doesn't tell."""
+    has = [min((n for a in side if (n := getattr(a, field)) is not None), default=None) for side in (baseline, arm)]
+    return None if has[0] is None or has[1] is None else has[0] - has[1]
 
 
 def kv_tokens_lost(blocks: Sequence[BlockPairs]) -> float | None:
