@@ -17,7 +17,6 @@ from speccore.preflight import compare_pair
 
 from demo.train import hf
 
-TOKENIZER = json.loads((hf.GGUFS / "tokenizer.json").read_text())
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",

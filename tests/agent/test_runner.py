@@ -42,10 +42,6 @@ def nothing_left() -> object:
         time.sleep(0.05)
 
 
-def engine_of(folder: Path) -> int:
-    return int(json.loads((folder / records.LAUNCH).read_text())["pid"])
-
-
 def lines(folder: Path, name: str, model: type) -> list:
     return [model.model_validate_json(line) for line in (folder / name).read_text().splitlines()]
 

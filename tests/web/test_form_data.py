@@ -38,7 +38,6 @@ words = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_
 sentence = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_characters="\n"), max_size=60).filter(
     lambda t: not t or t.strip()
 )
-flag_words = words.filter(lambda t: "\0" not in t)
 floats = st.floats(0, 1, allow_nan=False)
 flags = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8).map(lambda t: f"--{t}")
 settings = flags | st.text(string.ascii_lowercase + string.digits + "_", min_size=1, max_size=8).filter(lambda t: t[0].isalpha())
