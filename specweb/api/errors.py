@@ -79,8 +79,9 @@ class TooLarge(ServerError):
     retry = False
     remedy = "An experiment is a page or two of text: see whether this is the file that was meant."
 
-    def __init__(self, n_bytes: int, max_bytes: int) -> None:
-        super().__init__(f"the body has {n_bytes:,} bytes or more, at most {max_bytes:,} are read", max_bytes=max_bytes)
+    def __init__(self, n_bytes: int, max_bytes: int, remedy: str | None = None) -> None:
+        words = f"the body has {n_bytes:,} bytes or more, at most {max_bytes:,} are read"
+        super().__init__(words, remedy=remedy, max_bytes=max_bytes)
 
 
 class NotThisType(ServerError):

@@ -30,11 +30,13 @@ class AsItCame(BaseParser):
     """Hands the body on; what it means is decided with the team at hand."""
 
     media_type = "*/*"
+    max_bytes = MAX_BYTES
+    remedy: str | None = None
 
     def parse(self, stream: BinaryIO, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> bytes:
-        body = stream.read(MAX_BYTES + 1)
-        if len(body) > MAX_BYTES:
-            raise TooLarge(len(body), MAX_BYTES)
+        body = stream.read(self.max_bytes + 1)
+        if len(body) > self.max_bytes:
+            raise TooLarge(len(body), self.max_bytes, self.remedy)
         return body
 
 
@@ -74,7 +76,7 @@ def body_of(request: Request) -> Body:
     if not length.isdecimal() or int(length) == 0:
         raise BadRequest("the request has no body", "Send the experiment as JSON or YAML, with Content-Length.")
     if int(length) > MAX_BYTES + FORM_ROOM:
-        _read_away(request)
+        read_away(request)
         raise TooLarge(int(length), MAX_BYTES)
     kind = (request.content_type or "").partition(";")[0].strip().lower()
     if kind == FORM:
@@ -84,7 +86,7 @@ def body_of(request: Request) -> Body:
     return Body(request.data, is_json=kind == JSON)
 
 
-def _read_away(request: Request) -> None:
+def read_away(request: Request) -> None:
     """Lets a sender come to the end, within reason: a server that closes the line under it leaves it without the answer."""
     left = MOST_READ_AWAY
     while left > 0 and (piece := request._request.read(min(left, 64 * 1024))):

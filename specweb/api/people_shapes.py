@@ -186,4 +186,7 @@ def workload(w: Workload, n_items: int) -> dict[str, Any]:
         "team": w.team.slug if w.team else None,
         "n_items": n_items,
         "content_hash": w.content_hash,
+        "private": w.private,
+        "archived_at": w.archived_at,
+        "url": address("workload", w.pk),
     }

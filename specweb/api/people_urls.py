@@ -5,6 +5,7 @@ from django.urls import path, re_path
 from . import people_jobs as jobs
 from . import people_views as views
 from . import run_views as runs
+from . import workload_views as workloads
 from .agent_views import NothingHere
 
 urlpatterns = [
@@ -21,7 +22,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/evidence", jobs.EvidenceListView.as_view(), name="api-evidence-list"),
     path("attempts/<uuid:attempt_id>/evidence/<str:name>", jobs.EvidenceView.as_view(), name="api-evidence"),
     path("hosts/", views.HostsView.as_view(), name="api-hosts"),
-    path("workloads/", views.WorkloadsView.as_view(), name="api-workloads"),
+    path("workloads/", workloads.WorkloadsView.as_view(), name="api-workloads"),
     path("runs/", runs.RunsView.as_view(), name="api-runs"),
     path("runs/blobs/<str:sha256>", runs.RunBlobView.as_view(), name="api-run-blob"),
     re_path("", NothingHere.as_view(), name="api-nothing"),

@@ -1,4 +1,4 @@
-"""The API for people's programs: experiments, hosts and workloads. Read, call, answer."""
+"""The API for people's programs: experiments and hosts. Read, call, answer."""
 
 from __future__ import annotations
 
@@ -150,9 +150,3 @@ class HostsView(PeopleView):
         hosts = api_queries.hosts_listed(request.user, team=query.text(request, "team"))
         now, limits = timezone.now(), Limits.of(settings)
         return Response({"hosts": [shapes.host_line(h, host_state(h, now, limits)) for h in hosts]})
-
-
-class WorkloadsView(PeopleView):
-    def get(self, request: Request) -> Response:
-        query.only(request)
-        return Response({"workloads": [shapes.workload(w, w.n_items) for w in api_queries.workloads_listed(request.user)]})

@@ -14,6 +14,7 @@ from . import (
     preset_views,
     runtime_views,
     views,
+    workload_views,
 )
 
 urlpatterns = [
@@ -32,6 +33,14 @@ urlpatterns = [
     path("hosts/<uuid:host_id>/revoke", host_views.revoke, name="host-revoke"),
     path("hosts/<uuid:host_id>/drain", host_views.drain, name="host-drain"),
     path("hosts/<uuid:host_id>/undrain", host_views.undrain, name="host-undrain"),
+    path("workloads/", workload_views.workloads, name="workloads"),
+    path("workloads/new", workload_views.workload_new, name="workload-new"),
+    path("workloads/<int:workload_id>/", workload_views.workload, name="workload"),
+    path("workloads/<int:workload_id>/file", workload_views.workload_file, name="workload-file"),
+    path("workloads/<int:workload_id>/share", workload_views.share, name="workload-share"),
+    path("workloads/<int:workload_id>/archive", workload_views.archive, name="workload-archive"),
+    path("workloads/<int:workload_id>/restore", workload_views.restore, name="workload-restore"),
+    path("workloads/<int:workload_id>/delete", workload_views.delete, name="workload-delete"),
     path("runtimes/", runtime_views.runtimes, name="runtimes"),
     path("runtimes/<str:manifest_hash>/", runtime_views.runtime, name="runtime"),
     path("jobs/<uuid:job_id>/cancel", control_views.cancel, name="job-cancel"),

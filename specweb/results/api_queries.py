@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Exists, F, Func, IntegerField, OuterRef, Prefetch, Q
-from django.db.models.functions import Coalesce
+from django.db.models import Count, Exists, OuterRef, Prefetch, Q
 from speccore.jobstate import JobState
 
 from specweb.accounts.models import User
-from specweb.experiments.models import STATE_ORDER, Experiment, ExperimentQuerySet, Host, Job, Workload
+from specweb.experiments.models import STATE_ORDER, Experiment, ExperimentQuerySet, Host, Job
 from specweb.experiments.text import storable
 
 from .models import Comparison, EvidenceFile, Trial
@@ -62,10 +60,3 @@ def hosts_listed(user: User, *, team: str) -> list[Host]:
     """Hosts of a person's teams that are not revoked, with what they offer (1 statement)."""
     hosts = Host.objects.visible_to(user).filter(revoked_at=None).select_related("team", "inventory")
     return list((hosts.filter(team__slug=storable(team)) if team else hosts).order_by("team__slug", "name"))
-
-
-def workloads_listed(user: User) -> list[Any]:
-    """Built-in workloads and those of a person's teams, each with its number of items (1 statement)."""
-    n_items = Func(F("content__items"), function="jsonb_array_length", output_field=IntegerField())
-    rows = Workload.objects.visible_to(user).select_related("team").defer("content").annotate(n_items=Coalesce(n_items, 0))
-    return list(rows.order_by("name", "-version", "team__slug"))

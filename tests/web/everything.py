@@ -15,7 +15,7 @@ from speccore.protocol import Running
 
 from specweb.accounts.models import ApiToken, Membership, Role, Team, User
 from specweb.accounts.services import create_token
-from specweb.experiments.models import Experiment, Host, Job, Visibility
+from specweb.experiments.models import Experiment, Host, Job, Visibility, Workload
 from specweb.experiments.services.submission import seed_workload
 from tests.web import sample
 from tests.worlds import workload
@@ -61,6 +61,7 @@ class Everything:
     finished: sample.Run
     running: sample.Run
     token: ApiToken
+    workload: Workload
 
     def address(self, route: str) -> str:
         """The route filled in with the team's things. What is steered is the job that runs, what is read the finished one."""
@@ -75,6 +76,7 @@ class Everything:
             "manifest_hash": "a" * 64,
             "slug": self.team.slug,
             "token_id": self.token.pk,
+            "workload_id": self.workload.pk,
             "content_hash": "0" * 64,
             "sha256": "0" * 64,
             "secret": "once_unknown",
@@ -112,13 +114,13 @@ def everything() -> Everything:
     }
     owner = people["maintainer"]
     assert owner is not None
-    seed_workload(workload(f"{MARKER}-workload"), team)
+    own = seed_workload(workload(f"{MARKER}-workload"), team)
     host = sample.host_with_inventory(team, f"{MARKER}-box")
     finished = sample.finished(team, owner, sample.spec(**SMALL))
     running = sample.claimed(sample.submitted(team, owner, sample.spec(**SMALL)), host)
     sample.play(running, n_trials=1)
     _troubles(running, host)
-    return Everything(team, people, tokens, host, finished, running, ApiToken.objects.get(user=owner))
+    return Everything(team, people, tokens, host, finished, running, ApiToken.objects.get(user=owner), own)
 
 
 def _troubles(run: sample.Run, host: Host) -> None:

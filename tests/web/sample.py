@@ -351,6 +351,7 @@ def stream(
 ) -> StreamRecord:
     """64 tokens in cycles, as llama-server sends them: one event a token, those of a cycle in one burst."""
     workload = next(p.workload for p in run.experiment.parsed_spec.points if p.key == point)
+    workload = workload if workload in LIKELY else "count"
     on = arm.mode != "off"
     limit = arm.draft_limit or 12
     chance = LIKELY[workload] * (1 if arm.mode == "draft" else {"count": 0.35, "python-code": 0.75, "free-text": 0.1}[workload])

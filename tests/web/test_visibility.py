@@ -58,6 +58,7 @@ def button() -> Row:
     return Row(post=ACTION, public={"POST": "302 302 403 403 302"})
 
 
+PROMPTS = {"team": SLUG, "name": f"{MARKER}-own", "text": "\n".join(json.dumps({"prompt": f"{n} {MARKER}"}) for n in range(4))}
 NEW_PASSWORD = {"new_password1": "a long enough password", "new_password2": "a long enough password"}
 PAGES = {
     "healthz": Row(get=ALL),
@@ -84,6 +85,14 @@ PAGES = {
     "hosts/<uuid:host_id>/revoke": Row(get="200 403 403 404 302", post=HOST),
     "hosts/<uuid:host_id>/drain": Row(post=HOST),
     "hosts/<uuid:host_id>/undrain": Row(post=HOST),
+    "workloads/": Row(get=MINE),
+    "workloads/new": Row(get="200 200 403 200 302", post="302 302 403 404 302", body=PROMPTS),
+    "workloads/<int:workload_id>/": Row(get=TEAM),
+    "workloads/<int:workload_id>/file": Row(get=TEAM),
+    "workloads/<int:workload_id>/share": Row(post=HOST),
+    "workloads/<int:workload_id>/archive": Row(post=HOST),
+    "workloads/<int:workload_id>/restore": Row(post=HOST),
+    "workloads/<int:workload_id>/delete": Row(post=HOST),
     "runtimes/": Row(get=MINE),
     "runtimes/<str:manifest_hash>/": Row(get=TEAM),
     "jobs/<uuid:job_id>/cancel": button(),
@@ -119,7 +128,7 @@ PROGRAMS = {
     "api/v1/jobs/<uuid:job_id>/evidence": Row(get=READ, public={"GET": OWN}),
     "api/v1/attempts/<uuid:attempt_id>/evidence/<str:name>": Row(get=READ, public={"GET": OWN}),
     "api/v1/hosts/": Row(get=OWN),
-    "api/v1/workloads/": Row(get=OWN),
+    "api/v1/workloads/": Row(get=OWN, post="415 415 403 400 401", query=f"?team={SLUG}"),  # JSON is no file of prompts
     "api/v1/runs/": Row(post="400 400 400 400 401"),  # no run at all; what is one, and of whom, is tested with the upload
     "api/v1/runs/blobs/<str:sha256>": Row(put="422 422 403 400 401", query=f"?team={SLUG}"),
     "api/v1/": Row(get=NOWHERE, post=NOWHERE, put=NOWHERE),
