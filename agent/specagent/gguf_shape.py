@@ -61,6 +61,7 @@ def memory_shape(readers: Sequence[Any], architecture: str) -> MemoryShape:
         feed_forward=max((int(w) for w in keys.row("feed_forward_length", n_blocks) or []), default=0),
         heads=max((int(h) for h in keys.row("attention.head_count", n_blocks) or []), default=0),
         window=window,
+        hidden=keys.number("embedding_length_out") or 0,
         unknown=faults[0] if faults else "",
     )
 

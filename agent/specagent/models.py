@@ -19,7 +19,7 @@ from .filecache import FileCache
 from .gguf_shape import memory_shape
 
 _PART = re.compile(r"^(?P<stem>.+)-(?P<n>\d{5})-of-(?P<count>\d{5})\.gguf$")
-_FACTS_VERSION = 3
+_FACTS_VERSION = 4
 _NAMES, _LONGEST_NAME = ("architecture", "quantization"), 80
 _NOT_MEANT = (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 _TOKENIZER, _ID = "tokenizer.ggml.", "_token_id"

@@ -43,8 +43,8 @@ def _of_mtp(arm: Arm, target: ModelInfo, draft: ModelInfo | None, runtime: Runti
     if holder.n_layers is not None and not holder.has_mtp:
         words = f"arm {arm.name!r}: {holder.alias} has no head for mtp"
         return HeadMissing(words, remedy="Take a model file that has one, or another mode.", model=holder.alias).body()
-    if draft and draft.memory and target.memory and 0 != draft.memory.width != target.memory.width != 0:
-        widths = draft.memory.width, target.memory.width
+    widths = (draft.memory.hidden or draft.memory.width, target.memory.width) if draft and draft.memory and target.memory else (0, 0)
+    if draft and 0 != widths[0] != widths[1] != 0:
         words = (
             f"arm {arm.name!r}: the head in {draft.alias} goes by hidden states of {widths[0]:,} numbers, {target.alias} has {widths[1]:,}"
         )

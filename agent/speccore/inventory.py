@@ -98,6 +98,7 @@ class MemoryShape(Peer):
     feed_forward: int = Field(default=0, ge=0)
     heads: int = Field(default=0, ge=0)
     window: int = Field(default=0, ge=0)  # tokens; 0: none
+    hidden: int = Field(default=0, ge=0)  # of a head that works in another width than its target: the width of the target's states
     unknown: str = ""
 
 

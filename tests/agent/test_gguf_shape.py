@@ -54,6 +54,11 @@ def blocks(*each: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     return {f"blk.{i}.{name}": shape for i, tensors in enumerate(each) for name, shape in tensors.items()}
 
 
+def test_a_head_tells_the_width_of_the_states_that_it_takes(write: Write) -> None:
+    assert write({"block_count": 1, "embedding_length_out": 32}, blocks(ATTENTION)).hidden == 32
+    assert write({"block_count": 1}, blocks(ATTENTION)).hidden == 0
+
+
 def test_widths_differ_from_block_to_block(write: Write) -> None:
     shape = write({"block_count": 2}, blocks(ATTENTION, {"attn_k.weight": (6, 8), "attn_v.weight": (6, 8)}))
     assert [(b.k, b.v) for b in shape.blocks] == [(4, 2), (6, 6)]

@@ -55,6 +55,15 @@ def test_a_head_for_other_widths_is_refused() -> None:
     assert words(MTP, model("untold", width=0), model("head", has_mtp=True)) == ""
 
 
+def test_a_head_may_work_in_a_width_of_its_own_and_take_the_targets_states() -> None:
+    """As Gemma 4's: its file says both widths."""
+    small = MemoryShape(blocks=[], embedding_bytes=0, other_bytes=0, width=64, hidden=256)
+    head = model("head", has_mtp=True, architecture="gemma4-assistant").model_copy(update={"memory": small})
+    assert words(MTP, model("target", width=256), head) == ""
+    said = words(MTP, model("other", width=512), head)
+    assert said == "head_missing: arm 'm': the head in head goes by hidden states of 256 numbers, other has 512"
+
+
 def test_a_whole_model_is_no_eagle_head_of_llama_server() -> None:
     """It would start with it, and serve without speculation."""
     said = words(EAGLE, model("target"), model("head", architecture="llama"))
