@@ -10,6 +10,7 @@ from pathlib import Path
 
 import django
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Test modules import models, so Django is set up before any test asks for a server; `servers` fills in the real addresses.
 _NOWHERE = "postgresql://specweb@/specweb?host=/nonexistent"
@@ -22,6 +23,9 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "specweb.settings"
 os.environ.setdefault("SECRET_KEY", "only-for-tests")
 os.environ["SPECWEB_STATIC_FROM_SOURCE"] = "1"
 django.setup()
+# How long one example takes is the machine's to say.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

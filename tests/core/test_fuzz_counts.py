@@ -22,7 +22,7 @@ from tests.core.test_missing import numbers
 WORKLOADS = {"w": made.workload("w", n=6)}
 SPEC = spec_of(mode="draft", draft_model="draft", draft_limit=4)
 LV4, HELD = "b10434-draft4-lv4", "b10434-held-tokens-draft4-lv4"
-quickly = settings(max_examples=60, deadline=2000, suppress_health_check=[HealthCheck.too_slow])
+quickly = settings(max_examples=60, deadline=20_000, suppress_health_check=[HealthCheck.too_slow])
 
 #: Pieces that the parsers look for, so that garbage comes near to what they understand.
 PIECES = st.sampled_from(

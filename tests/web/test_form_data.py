@@ -42,7 +42,10 @@ floats = st.floats(0, 1, allow_nan=False)
 flags = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8).map(lambda t: f"--{t}")
 settings = flags | st.text(string.ascii_lowercase + string.digits + "_", min_size=1, max_size=8).filter(lambda t: t[0].isalpha())
 flag_values = st.one_of(
-    st.booleans(), st.integers(-(2**31), 2**31), st.floats(-1e6, 1e6), st.text(max_size=12).filter(lambda t: "\0" not in t)
+    st.booleans(),
+    st.integers(-(2**31), 2**31),
+    st.floats(-1e6, 1e6),
+    st.text(st.characters(exclude_categories=("Cs", "Cc", "Cf", "Zl", "Zp")), min_size=1, max_size=12),
 )
 lists = st.lists(flag_values.filter(lambda v: not isinstance(v, bool)), min_size=2, max_size=3)
 
