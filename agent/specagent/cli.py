@@ -18,6 +18,7 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from speccore.errors import HostError, SpecWebError
+from speccore.plain import one_line
 
 from . import __version__, cli_agreement, cli_break_even, cli_fit, cli_plan, cli_probe, cli_run, cli_sampling, doctor
 from .client import Client, Unreachable
@@ -197,9 +198,9 @@ def _doctor(args: argparse.Namespace) -> int:
         return OK if fit else FAILED
     for finding in found:
         mark = {"ok": " ok ", "warn": "warn", "fail": "FAIL"}[finding.level]
-        print(f"[{mark}] {finding.subject}: {finding.text}")
+        print(f"[{mark}] {finding.subject}: {one_line(finding.text)}")  # names in it are those of files and servers
         if finding.remedy:
-            print(f"       → {finding.remedy}")
+            print(f"       → {one_line(finding.remedy)}")
     return OK if fit else FAILED
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -12,10 +13,13 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from speccore import engines
 from speccore.errors import HostError
+from speccore.plain import whole_text
 from speccore.spec_rules import yaml_word
+from speccore.spec_words import NAME_PATTERN, TEXT_PATTERN
 from speccore.yamltext import read_yaml
 
 CONFIG_NAME = "specweb-agent.yaml"
+_MOST_MIB = 1 << 30
 
 
 class ConfigInvalid(HostError):
@@ -31,18 +35,24 @@ class _Owned(BaseModel):
 class Limits(_Owned):
     """What a container may take."""
 
-    memory_mib: int | None = Field(default=None, ge=64)
+    memory_mib: int | None = Field(default=None, ge=64, le=_MOST_MIB)
     cpus: str = Field(default="", pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$", description="the CPUs that it may use, e.g. 0-3,8; empty: all")
-    pids: int = Field(default=4096, ge=16)
-    shm_mib: int = Field(default=1024, ge=64, description="shared memory, which workers of one engine talk through")
-    scratch_mib: int = Field(default=1024, ge=16, description="of each folder that can be written, in memory")
+    pids: int = Field(default=4096, ge=16, le=1 << 22)
+    shm_mib: int = Field(default=1024, ge=64, le=_MOST_MIB, description="shared memory, which workers of one engine talk through")
+    scratch_mib: int = Field(default=1024, ge=16, le=_MOST_MIB, description="of each folder that can be written, in memory")
+
+
+_OF_CONTAINERS: dict[str, Any] = {"docker": "", "gpus": [], "limits": Limits()}
 
 
 def server_address(arm: str, url: str) -> str:
     """``http://HOST:PORT`` of a server that stands for an arm. Raises ValueError in words."""
+    if len(arm) > 80 or not re.match(NAME_PATTERN, arm):
+        raise ValueError(f"{arm[:80]!r} can be no arm's name: letters, digits, spaces and . _ + / @ -, 80 at the most")
     try:
         parts = urlsplit(url)
         port = parts.port
+        (parts.hostname or "").encode("idna")
     except ValueError as error:
         raise ValueError(f"the address of {arm!r} is none: {error}") from None
     if parts.scheme == "https":
@@ -78,6 +88,26 @@ class RuntimeEntry(_Owned):
             raise ValueError(f"is no known engine; known: {', '.join(engines.names())}")
         return engine
 
+    @field_validator("gpus", mode="before")
+    @classmethod
+    def _numbers(cls, gpus: Any) -> Any:
+        listed = [gpus] if isinstance(gpus, str | int) and not isinstance(gpus, bool) else gpus
+        return [str(g) if type(g) is int else g for g in listed] if isinstance(listed, list) else listed
+
+    @field_validator("gpus")
+    @classmethod
+    def _all_or_some(cls, gpus: list[str]) -> list[str]:
+        if "all" in gpus and len(gpus) > 1:
+            raise ValueError("names all, and some beside them: keep one of the two")
+        return gpus
+
+    @field_validator("env")
+    @classmethod
+    def _variables(cls, env: dict[str, str]) -> dict[str, str]:
+        if bad := [name for name in env if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]:
+            raise ValueError(f"{bad[0]!r} is no name of a variable")
+        return env
+
     @field_validator("servers", mode="before")
     @classmethod
     def _words(cls, servers: Any) -> Any:
@@ -97,6 +127,10 @@ class RuntimeEntry(_Owned):
             raise ValueError("names a path and servers, which stand already: keep one of them")
         if not (self.path or self.image or self.servers):
             raise ValueError("needs a path, an image or servers")
+        if not self.image and (idle := [name for name, unset in _OF_CONTAINERS.items() if getattr(self, name) != unset]):
+            raise ValueError(f"has {' and '.join(idle)}, which bind a container and nothing else: name an image, or remove {idle[0]}")
+        if self.servers and self.env:
+            raise ValueError("has env, and servers stand already: remove env")
         return self
 
     @property
@@ -169,12 +203,28 @@ def load_config(path: Path | None) -> Config:
             raise ConfigInvalid(f"the configuration {path} is no valid YAML: {error}") from error
     if not isinstance(data, dict):
         raise ConfigInvalid(f"the configuration {path} is not a mapping of keys")
+    if odd := next(_odd_texts(data), ""):
+        raise ConfigInvalid(f"the configuration {path} has faults: {odd}: holds a control character, or half of a character: remove it")
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
         faults = "; ".join(_fault(e) for e in error.errors(include_url=False))
         raise ConfigInvalid(f"the configuration {path} has faults: {faults}") from error
-    return _with_whole_paths(config, folder)
+    try:
+        return _with_whole_paths(config, folder)
+    except RuntimeError as error:
+        raise ConfigInvalid(f"the configuration {path} has a path from ~ that leads nowhere: {error}") from error
+
+
+def _odd_texts(data: Any, place: str = "") -> Iterator[str]:
+    """Where a text stands that no path, environment or message can hold."""
+    if isinstance(data, str):
+        if data != whole_text(data) or not re.match(TEXT_PATTERN, data):
+            yield place
+    elif isinstance(data, dict | list):
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from _odd_texts(key, f"a key of {place}" if place else "a key")
+            yield from _odd_texts(value, f"{place}.{key}" if place else str(key))
 
 
 def _with_whole_paths(config: Config, folder: Path) -> Config:

@@ -32,7 +32,7 @@ def container_engine(
     docker: Path, *, has_nvidia: bool = False, is_root: bool | None = None, find: Callable[[str], str | None] = shutil.which
 ) -> list[Finding]:
     """``has_nvidia``: whether a card of NVIDIA's is seen; ``is_root``: None for this program's own."""
-    if not docker.exists():
+    if not os.path.exists(docker):  # unlike Path.exists() also of a name that is too long for one
         return [Finding("ok", _SUBJECT, "none: engines run as processes")]
     try:
         version, info = _get(docker, "/version"), _get(docker, "/info")

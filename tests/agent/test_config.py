@@ -53,6 +53,19 @@ def test_paths_count_from_the_files_folder(tmp_path: Path) -> None:
         ("allowed_flags: [-ot]", "'-ot' is no long flag"),
         ("- a\n- b", "is not a mapping"),
         ("a: [", "is no valid YAML"),
+        ('labels: {room: "\\e[2J"}', "labels.room: holds a control character"),
+        ('labels: {"\\uD800": x}', "a key of labels: holds a control character, or half of a character"),
+        ('models: [{alias: a, path: "x\\0y"}]', "models.0.path: holds a control character"),
+        ("state_dir: ~nobodys-name/x", "a path from ~ that leads nowhere"),
+        ("runtimes: [{path: x, env: {A=B: c}}]", "'A=B' is no name of a variable"),
+        ("runtimes: [{path: x, env: {'': c}}]", "'' is no name of a variable"),
+        ("runtimes: [{path: x, gpus: [0]}]", "has gpus, which bind a container and nothing else"),
+        ("runtimes: [{path: x, limits: {cpus: 0-3}, docker: 'unix:///x'}]", "has docker and limits, which bind a container"),
+        ("runtimes: [{image: x, gpus: [all, 0]}]", "names all, and some beside them"),
+        ("runtimes: [{image: x, limits: {memory_mib: 99999999999999999999}}]", "runtimes.0.limits.memory_mib"),
+        ("runtimes: [{servers: {off: 'http://a..b:80'}}]", "the address of 'off' is none"),
+        ("runtimes: [{servers: {'<b>': 'http://127.0.0.1:1'}}]", "'<b>' can be no arm's name"),
+        ("runtimes: [{servers: {off: 'http://127.0.0.1:1'}, env: {A: b}}]", "servers stand already: remove env"),
     ],
 )
 def test_faults_are_named(tmp_path: Path, text: str, said: str) -> None:
@@ -60,6 +73,11 @@ def test_faults_are_named(tmp_path: Path, text: str, said: str) -> None:
         load(tmp_path, text)
     assert said in caught.value.message
     assert caught.value.remedy_text
+
+
+@pytest.mark.parametrize(("written", "read"), [("[0, GPU-1]", ["0", "GPU-1"]), ("all", ["all"]), ("1", ["1"]), ("[all]", ["all"])])
+def test_gpus_of_a_container_are_written_as_one_would(written: str, read: list[str], tmp_path: Path) -> None:
+    assert load(tmp_path, f"runtimes: [{{image: x, gpus: {written}}}]").runtimes[0].gpus == read
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
