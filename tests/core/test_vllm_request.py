@@ -248,6 +248,17 @@ def test_requests_together_must_add_up_to_the_counters_growth() -> None:
     assert "drafted: 120" in drafted
 
 
+def test_a_server_that_speculates_in_the_place_of_the_baseline_is_found_out_where_requests_run_together() -> None:
+    """Nobody reads /metrics around one of them, and an attached server's replies need not tell of speculation."""
+    counts = [counted(without(record("draft3", n)), off=True) for n in range(3)]
+    assert {c.speculation_reported for c in counts} == {None}
+    speculating = MetricsPair(before=pair("draft3", 0).before, after=pair("draft3", 2).after, line=6)
+    [said] = VLLM.window_disagreements(counts, speculating)
+    assert said == "mode is off, yet the server counts drafts: vllm:spec_decode_num_drafts_total by metrics.jsonl line 6"
+    plain = MetricsPair(before=pair("off", 0).before, after=pair("off", 2).after, line=6)
+    assert VLLM.window_disagreements([counted(record("off", n), off=True) for n in range(3)], plain) == []
+
+
 # --- the steps that a stream shows ---
 
 

@@ -134,7 +134,17 @@ def probe_counts(record: StreamRecord, line: int, *, off: bool, metrics: Metrics
 
 
 def window_disagreements(counts: Sequence[ProbeCounts], metrics: MetricsPair) -> list[str]:
-    """Where requests that ran together don't add up; see :func:`speccore.engines.trust.window_sums`."""
+    """Where requests that ran together don't add up; see :func:`speccore.engines.trust.window_sums`.
+
+    Of requests without speculation, whose replies need not say so, also that the server counts drafts, which it does only with it.
+    """
+    drafted = [c.counters.drafted for c in counts]
+    if (
+        drafted
+        and all(isinstance(d, Withheld) and d.reason_code == "off" for d in drafted)
+        and (name := _named(metrics, ALIASES["drafts"]))
+    ):
+        return [f"mode is off, yet the server counts drafts: {name} by {METRICS} line {metrics.line}"]
     keys = {"tokens": "generated", "drafted": "drafted", "accepted": "accepted", "verify_steps": "drafts"}
     return window_sums(counts, metrics, {what: _named(metrics, ALIASES[key]) or ALIASES[key][0] for what, key in keys.items()})
 
