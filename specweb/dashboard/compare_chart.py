@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from .charts import AXIS_PX, GROUP_PX, ROW_PX, interval_data
 from .compare_page import Work, numbers_href, speedup_of
 from .marks import VERDICT_CLASSES, mark_of
 
-_NOISE = re.compile(r"\((?:R|TM|C)\)|(?<=\S) (?:CPU|Processor)(?= )|^CPU · |^1 × ")
+_NOISE = re.compile(r"\((?:R|TM|C)\)|(?<=\S) (?:CPU|Processor)(?= )|^CPU · |^1 × |NVIDIA (?=\S)|AMD (?=Radeon)")
 
 
 def short_hardware(name: str) -> str:
@@ -27,25 +26,33 @@ def short_hardware(name: str) -> str:
 
 def forest(rows: Sequence[Row], works: Sequence[Work]) -> dict[str, Any]:
     """Ratios of finished comparisons with their intervals, a group for each question, a row for each hardware."""
-    heads = {q.key: (w.title, f"{q.arm} · {w.detail} · {w.target}") for w in works for q in w.questions}
+    common = set.intersection(*[{w.target, *w.fixed} for w in works]) if works else set()
+    heads = {}
+    for w in works:
+        own = [part for part in (w.target, *w.fixed) if part not in common]
+        heads |= {q.key: (w.title, " · ".join([q.arm, *own, w.detail])) for q in w.questions}
     groups: dict[str, dict[str, Any]] = {}
     for key, (title, detail) in heads.items():
         here = [r for r in rows if r.shown.question_key == key]
-        same = Counter(short_hardware(r.shown.hardware) for r in here)
-        groups[key] = {"title": title, "detail": detail, "rows": [_row(r, same) for r in here]}
+        groups[key] = {"title": title, "detail": detail, "rows": [_row(r, _apart(r, here)) for r in here]}
     margin = max((r.shown.margin for r in rows), default=0.03)
     height = len(rows) * ROW_PX + len(groups) * GROUP_PX + AXIS_PX
     sizes = {"height": height, "row_px": ROW_PX, "group_px": GROUP_PX, "axis_px": AXIS_PX}
     return {"margin": margin, "one_margin": len({r.shown.margin for r in rows}) < 2, **sizes, "groups": list(groups.values())}
 
 
-def _row(row: Row, same: Counter[str]) -> dict[str, Any]:
+def _apart(row: Row, here: Sequence[Row]) -> list[str]:
+    """What tells a row from others on the same hardware."""
+    alike = [r.shown for r in here if r.shown.hardware == row.shown.hardware]
+    differing = [name for name in ("backend", "setup", "driver", "build") if len({getattr(s, name) for s in alike}) > 1]
+    return [value for name in differing if (value := getattr(row.shown, name))]
+
+
+def _row(row: Row, apart: list[str]) -> dict[str, Any]:
     shown = row.shown
-    name = short_hardware(shown.hardware)
-    apart = ", ".join(filter(None, [shown.backend, shown.setup, shown.build])) if same[name] > 1 else ""
-    marks = ", ".join(["not restarted"] * shown.not_restarted + ["self-run"] * shown.self_run)
+    marks = ["not restarted"] * shown.not_restarted + ["self-run"] * shown.self_run
     data = {
-        "arm": " · ".join(filter(None, [name, apart, marks])),
+        "arm": ", ".join([short_hardware(shown.hardware), *marks, *apart]),
         "mode": shown.mode,
         "symbol": mark_of(shown.mode).symbol,
         "verdict": shown.comparison.verdict,

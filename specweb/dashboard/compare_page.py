@@ -104,6 +104,7 @@ def heads() -> list[Head]:
 def works(rows: Sequence[Row]) -> list[Work]:
     """The rows by work and question, in their order."""
     names = {r.shown.target_hash: r.shown.target for r in rows}
+    names |= {str(r.shown.question.get("workload", "")): r.shown.workload for r in rows}
     names |= {str(r.shown.question.get("arm.draft", "")): r.shown.helper for r in rows}
     found: list[Work] = []
     first: Mapping[str, Any] | None = None

@@ -33,7 +33,7 @@ MOST_COMBINATIONS = 5000
 ROW = ("hardware", "build", "backend", "driver", "setup", "not_restarted", "self_run")
 #: Of several runs of one row so many are named, the one that stands for them first.
 RUNS_NAMED = 8
-_ORDER = ("workload", "concurrency", "occupied_context", "engine", "target_hash", "work_key", "mode", "question_key", *ROW)
+_ORDER = ("workload", "concurrency", "occupied_context", "engine", "target_hash", "work_key", "mode", "draft_limit", "question_key", *ROW)
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ def values_of(
         "concurrency": point.concurrency,
         "occupied_context": point.occupied_context,
         "mode": arm.mode,
+        "draft_limit": arm.draft_limit,
         "helper": arm.draft_model or "",
         "hardware": used.hardware_name()[:200] if used else "",
         "driver": used.driver()[:200] if used else "",

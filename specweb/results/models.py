@@ -234,6 +234,7 @@ class Listing(models.Model):
     concurrency = models.PositiveIntegerField()
     occupied_context = models.PositiveIntegerField()
     mode = models.CharField(max_length=40)
+    draft_limit = models.PositiveIntegerField(null=True)
     helper = models.CharField(max_length=200, blank=True)
     hardware = models.CharField(max_length=200, blank=True)
     driver = models.CharField(max_length=200, blank=True)

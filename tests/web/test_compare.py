@@ -109,7 +109,7 @@ def test_two_hosts_of_different_speed_answer_one_question_in_two_rows(who: sampl
     )
     drawn = forest(text)
     assert [(g["title"], [r["arm"] for r in g["rows"]]) for g in drawn["groups"]] == [
-        ("Counting", ["NVIDIA GeForce GTX 1060", "Intel Xeon, 2 cores"])
+        ("Counting", ["GeForce GTX 1060", "Intel Xeon, 2 cores"])
     ]
 
 
@@ -135,8 +135,8 @@ def test_a_further_run_on_the_same_hardware_is_never_pooled(who: sample.People) 
     newest = run(who, twin, {"off": 1.0, "draft-4": 1.5})
     (row,) = shown_rows(page(who.owner))
     assert row[1].startswith("1.50×")
-    assert row[12].startswith("2 2 runs")
-    assert re.search(r"xeon 2\.0\d×", row[12])
+    assert row[12] == "2"
+    assert re.search(r"2 runs on .* xeon 2\.0\d×", row[14])
     assert str(newest.pk) in page(who.owner)
     run(who, twin, {"off": 1.0, "draft-4": 1.2}, change=lambda a: a.model_copy(update={"pair_fields": a.pair_fields | {"os": a.arm}}))
     (row,) = shown_rows(page(who.owner))
@@ -234,26 +234,24 @@ def test_each_filter_narrows_and_the_address_says_the_same_to_another(who: sampl
     assert len(shown_rows(page(who.owner, hardware=CARD, mode="draft", context="0"))) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "told"),
-    [
-        ("target", "gone-model", "no result that you may read has it"),
-        ("work", "deleted@3", "it was deleted, it is for another team, or nothing was measured with it"),
-        ("concurrency", "many", "that is no whole number"),
-        ("concurrency", "²", "that is no whole number"),
-        ("context", "9" * 400, "that is no whole number"),
-        ("context", "77", "no result that you may read has it"),
-        ("mode", "\x00<b>‮", "no result that you may read has it"),
-        ("hardware", "<script>alert(1)</script>", "no result that you may read has it"),
-    ],
-)
-def test_a_filter_that_names_nothing_is_told_with_a_way_out(who: sample.People, name: str, value: str, told: str) -> None:
+def test_a_filter_that_names_nothing_is_told_with_a_way_out(who: sample.People) -> None:
     run(who, sample.host_with_inventory(who.team))
-    raw = as_user(who.owner).get(reverse("compare"), {name: value, "engine": "llama-server"}).content.decode()
-    assert "<script>alert" not in raw
-    assert told in raw
-    assert 'href="?engine=llama-server">Show without it' in raw
-    assert shown_rows(raw) == []
+    nowhere, no_number = "no result that you may read has it", "that is no whole number"
+    for name, value, told in (
+        ("target", "gone-model", nowhere),
+        ("work", "deleted@3", "it was deleted, it is for another team, or nothing was measured with it"),
+        ("concurrency", "many", no_number),
+        ("concurrency", "²", no_number),
+        ("context", "9" * 400, no_number),
+        ("context", "77", nowhere),
+        ("mode", "\x00<b>\u202e", nowhere),
+        ("hardware", "<script>alert(1)</script>", nowhere),
+    ):
+        raw = as_user(who.owner).get(reverse("compare"), {name: value, "engine": "llama-server"}).content.decode()
+        assert "<script>alert" not in raw
+        assert f"names nothing:</b> {told}" in raw, (name, value)
+        assert 'href="?engine=llama-server">Show without it' in raw
+        assert shown_rows(raw) == []
 
 
 def test_filters_that_no_result_meets_together_name_each_other(who: sample.People) -> None:

@@ -28,6 +28,7 @@ class Migration(migrations.Migration):
                 ('concurrency', models.PositiveIntegerField()),
                 ('occupied_context', models.PositiveIntegerField()),
                 ('mode', models.CharField(max_length=40)),
+                ('draft_limit', models.PositiveIntegerField(null=True)),
                 ('helper', models.CharField(blank=True, max_length=200)),
                 ('hardware', models.CharField(blank=True, max_length=200)),
                 ('driver', models.CharField(blank=True, max_length=200)),

@@ -53,7 +53,15 @@
     return Math.min(150, Math.max(74, ...rows.filter((r) => r.estimate).map((r) => Math.ceil(textWidth(r.range, `12.5px ${c.family}`)))));
   }
 
-  function labels(heads, rows, c, left, narrow, verdictAt) {
+  // Cut where there is no room for it; the whole stands in the table.
+  function fitting(text, room, font) {
+    if (textWidth(text, font) <= room) return text;
+    let n = text.length;
+    while (n > 1 && textWidth(`${text.slice(0, n).trimEnd()}…`, font) > room) n -= 1;
+    return `${text.slice(0, n).trimEnd()}…`;
+  }
+
+  function labels(heads, rows, c, left, width, narrow, verdictAt) {
     const base = { showarrow: false, yref: "y", yanchor: "middle", align: "left", captureevents: false };
     const atLeft = (text, y, shift, font) => ({ ...base, xref: "paper", x: 0, xanchor: "left", xshift: shift - left, text, y, font });
     const atRight = (text, y, shift, anchor, font) => ({ ...base, xref: "paper", x: 1, xanchor: anchor, xshift: shift, text, y, font });
@@ -61,11 +69,13 @@
     for (const h of heads) {
       // On the page's ground, so that a grid line doesn't run through the words.
       list.push(atLeft(plain(h.title), h.y, 0, { color: c.ink, size: 13.5, weight: 650 }));
-      list.push(atLeft(plain(h.detail), h.y, textWidth(h.title, `650 13.5px ${c.family}`) + 10, { color: c.soft, size: 12.5 }));
+      const after = textWidth(h.title, `650 13.5px ${c.family}`) + 10;
+      list.push(atLeft(plain(fitting(h.detail, width - after - 6, `12.5px ${c.family}`)), h.y, after, { color: c.soft, size: 12.5 }));
       for (const label of list.slice(-2)) Object.assign(label, { bgcolor: c.bg, borderpad: 1 });
     }
     for (const r of rows) {
-      list.push(atLeft(plain(r.arm), r.y, narrow ? 4 : 14, { color: c.soft, size: 13 }));
+      const shift = narrow ? 4 : 14;
+      list.push(atLeft(plain(fitting(r.arm, left - shift - 8, `13px ${c.family}`)), r.y, shift, { color: c.soft, size: 13 }));
       if (!r.estimate) {
         list.push({ ...base, xref: "paper", x: 0.5, xanchor: "center", text: plain(r.withheld), y: r.y, font: { color: c.soft, size: 12, style: "italic" } });
       } else {
@@ -95,7 +105,7 @@
     const width = Math.floor(place.clientWidth), narrow = width < NARROW_PX, c = specwebPlots.colours(rows);
     const { family } = c;
     const longest = Math.max(...rows.map((r) => textWidth(r.arm, `13px ${family}`)));
-    const left = Math.min(Math.ceil(longest) + (narrow ? 14 : 30), Math.floor(width * 0.36)), verdictAt = 76 + widestRange(rows, c), right = narrow ? 60 : verdictAt + 112;
+    const left = Math.min(Math.ceil(longest) + (narrow ? 14 : 30), Math.floor(width * (narrow ? 0.42 : 0.36))), verdictAt = 76 + widestRange(rows, c), right = narrow ? 60 : verdictAt + 112;
     const span = range(rows, data.margin), tickvals = specwebPlots.ticks(specwebPlots.RATIO_TICKS, span, width - left - right, narrow ? 36 : 46);
     const layout = {
       width, height: data.height, margin: { l: left, r: right, t: 0, b: data.height - height, pad: 0 }, showlegend: false,
@@ -107,7 +117,7 @@
       },
       yaxis: { range: [height, 0], fixedrange: true, showticklabels: false, showgrid: false, zeroline: false },
       shapes: shapes(heads, c, left, right, width, height, data.margin),
-      annotations: labels(heads, rows, c, left, narrow, verdictAt),
+      annotations: labels(heads, rows, c, left, width, narrow, verdictAt),
     };
     return Plotly.react(place, traces(rows, c, narrow), layout, specwebPlots.CONFIG);
   }
