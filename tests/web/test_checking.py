@@ -342,7 +342,7 @@ class TestYaml:
         (problem,) = check_yaml(text, ready.team).problems
         assert (problem.field, problem.line) == ("", line)
         assert words in problem.message
-        assert time.perf_counter() - began < 2
+        assert time.perf_counter() - began < 20  # one that swells would take minutes
 
 
 @pytest.mark.parametrize("n", [0, 5])
