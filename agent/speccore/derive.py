@@ -151,7 +151,8 @@ def _counted_by_position(arm: Pooled) -> tuple[list[float], float] | Withheld:
 
 def cycle_numbers(arm: Pooled, baseline: Pooled) -> dict[str, Maybe]:
     """Time per cycle and its parts, the baseline's plain step, the break-even and the gain; both arms by the same clock."""
-    engine_clock = all(value_of(p.counters.eval_ms) is not None for side in (arm, baseline) for p in side.probes)
+    decoding = [p.counters for side in (arm, baseline) for p in side.probes if value_of(p.counters.decode_steps) != 0]
+    engine_clock = all(value_of(c.eval_ms) is not None for c in decoding)  # an answer of one token has no step, and no time of it
     clock = _engine_ms if engine_clock else _client_ms
     cycle, plain = _ms_per_step(arm, clock), _ms_per_step(baseline, clock)
     if isinstance(cycle, Number) and isinstance(plain, Number):

@@ -166,7 +166,7 @@ OF_DRAFTS = (
         1,
         "time per cycle",
         "ms",
-        "Decoding time ÷ decode steps, drafting included; by the engine's clock where all probes of both arms have it, else by the client's.",
+        "Decoding time ÷ decode steps, drafting included; by the engine's clock where all probes of both arms with a step have it, else by the client's.",
         "{:.1f}",
         "eval_ms and decode_steps",
     ),

@@ -12,7 +12,7 @@ import pytest
 from speccore.compare import JobFacts, analyse_job
 from speccore.derive import Pooled, cycle_numbers, positions_numbers, speculation_numbers, stream_numbers
 from speccore.measure import equal_work_s, measure_attempt
-from speccore.measurement import ComparisonResult, Counters, Interval, LoadMeasurement, Maybe, ProbeMeasurement, value_of
+from speccore.measurement import ComparisonResult, Counters, Interval, LoadMeasurement, Maybe, ProbeMeasurement, Withheld, value_of
 from speccore.metrics import METRICS
 from speccore.plan import plan_job
 from speccore.records import StreamRecord
@@ -232,6 +232,15 @@ def test_metric_conditional_by_position() -> None:
 
 def test_metric_cycle_ms() -> None:
     assert close(cycle_numbers(pool(*TWO), pool(PLAIN, arm="off"))["cycle_ms"], (800 + 200) / (20 + 5))
+
+
+def test_an_answer_of_one_token_has_no_step_and_leaves_the_engines_clock_to_the_others() -> None:
+    short = made.counters(drafted=0, accepted=0, verify_steps=0, decode_steps=0, emitted=0).model_copy(
+        update={"eval_ms": Withheld(withheld="one token is no time to measure", reason_code="one_arrival")}
+    )
+    numbers = cycle_numbers(pool(*TWO, short), pool(PLAIN, short, arm="off"))
+    assert close(numbers["cycle_ms"], (800 + 200) / (20 + 5))
+    assert close(numbers["plain_step_ms"], 1000 / 50)
 
 
 def test_metric_plain_step_ms() -> None:
