@@ -9,44 +9,25 @@ from pathlib import Path
 
 import pytest
 from speccore.plan import plan_job
-from speccore.presets import Preset, presets
+from speccore.presets import presets
 from speccore.reference import reference_builds, reference_commands
-from speccore.spec import ExperimentSpec, parse_spec
 from speccore.workloads import builtin
 
 from tests.core import test_vllm_commands
+from tests.core.pinned_commands import commands_of, pinned, spec_of
 from tests.core.recordings import LLAMA, read
 
 PINNED = Path(__file__).with_name("preset-commands.txt")
 
 
-def spec_of(preset: Preset) -> ExperimentSpec:
-    spec, problems = parse_spec(preset.as_written())
-    assert spec is not None, problems
-    return spec
-
-
-def commands_of(preset: Preset) -> str:
-    spec = spec_of(preset)
-    lines = [f"=== {preset.name}"]
-    for build in reference_builds(spec.runtime.engine):
-        found = reference_commands(spec, build)
-        lines.append(f"--- {build.name}")
-        for arm in spec.arms:
-            told = " ".join(found.argv[arm.name]) if arm.name in found.argv else "refused: " + "; ".join(found.refusals[arm.name])
-            lines.append(f"{arm.name}: {told}")
-    return "\n".join(lines) + "\n"
-
-
 @pytest.mark.parametrize("name", presets())
 def test_commands_are_what_they_were(name: str) -> None:
-    pinned = {text.split("\n", 1)[0].removeprefix("=== "): text for text in PINNED.read_text(encoding="utf-8").split("\n\n") if text}
-    assert commands_of(presets()[name]).strip() == pinned[name].strip()
+    assert commands_of(name, spec_of(name)).strip() == pinned(PINNED)[name].strip()
 
 
 @pytest.mark.parametrize("name", presets())
 def test_each_can_be_planned_and_started_by_todays_build(name: str) -> None:
-    spec = spec_of(presets()[name])
+    spec = spec_of(name)
     assert len(plan_job(spec, builtin()).trials) == spec.blocks * len(spec.arms)
     assert spec.question
     today = reference_commands(spec, reference_builds(spec.runtime.engine)[0])
@@ -63,7 +44,7 @@ def test_todays_capabilities_are_those_of_the_recorded_help() -> None:
 
 
 def test_what_a_dialect_lacks_is_told_for_its_arm() -> None:
-    spec = spec_of(presets()["qwen3.8-27b-mtp"])
+    spec = spec_of("qwen3.8-27b-mtp")
     for build in reference_builds("llama-server")[1:]:
         told = reference_commands(spec, build)
         assert list(told.argv) == ["off"]
@@ -73,4 +54,4 @@ def test_what_a_dialect_lacks_is_told_for_its_arm() -> None:
 
 if __name__ == "__main__":
     test_vllm_commands.write()
-    PINNED.write_text("\n".join(commands_of(p) for p in presets().values()), encoding="utf-8")
+    PINNED.write_text("\n".join(commands_of(name, spec_of(name)) for name in presets()), encoding="utf-8")

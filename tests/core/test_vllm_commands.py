@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from speccore.commandline import command_differences
 from speccore.engines import SYMBOLIC, Bindings, engine
-from speccore.presets import Preset, presets
-from speccore.reference import reference_builds, reference_commands
-from speccore.spec import Arm, EngineSettings, ExperimentSpec, Point, parse_spec
+from speccore.presets import presets
+from speccore.reference import reference_builds
+from speccore.spec import Arm, EngineSettings, ExperimentSpec, Point
 
+from tests.core.pinned_commands import commands_of, pinned, spec_of
 from tests.core.vllm_help import HELP, Refused, parser
 
 VLLM = engine("vllm")
@@ -105,7 +106,7 @@ def test_what_a_build_can_do_without_is_left_out_and_what_it_needs_refused() -> 
 
 
 def test_a_command_shown_can_be_copied_json_and_all() -> None:
-    spec = spec_of(presets()["temperature-toggle"])
+    spec = spec_for_vllm("temperature-toggle")
     argv = {a.name: VLLM.render(spec.engine, a, TODAY, SYMBOLIC, allowed_flags=(), threads=1).argv for a in spec.arms}
     off, draft = command_differences(spec, argv)
     assert shlex.split(" ".join(p.text for p in draft.parts)) == argv["draft-4"]
@@ -166,28 +167,13 @@ def test_both_engines_modules_offer_the_same_names() -> None:
 # --- presets ---
 
 
-def spec_of(preset: Preset) -> ExperimentSpec:
-    spec, problems = parse_spec({**preset.as_written(), "runtime": {"engine": "vllm"}})
-    assert spec is not None, problems
-    return spec
-
-
-def commands_of(preset: Preset) -> str:
-    spec = spec_of(preset)
-    lines = [f"=== {preset.name}"]
-    for build in reference_builds("vllm"):
-        found = reference_commands(spec, build)
-        lines.append(f"--- {build.name}")
-        for arm in spec.arms:
-            told = " ".join(found.argv[arm.name]) if arm.name in found.argv else "refused: " + "; ".join(found.refusals[arm.name])
-            lines.append(f"{arm.name}: {told}")
-    return "\n".join(lines) + "\n"
+def spec_for_vllm(name: str) -> ExperimentSpec:
+    return spec_of(name, runtime={"engine": "vllm"})
 
 
 @pytest.mark.parametrize("name", presets())
 def test_commands_of_presets_are_what_they_were(name: str) -> None:
-    pinned = {text.split("\n", 1)[0].removeprefix("=== "): text for text in PINNED.read_text(encoding="utf-8").split("\n\n") if text}
-    assert commands_of(presets()[name]).strip() == pinned[name].strip()
+    assert commands_of(name, spec_for_vllm(name)).strip() == pinned(PINNED)[name].strip()
 
 
 def test_capabilities_without_a_host_are_those_of_the_recorded_help() -> None:
@@ -196,4 +182,4 @@ def test_capabilities_without_a_host_are_those_of_the_recorded_help() -> None:
 
 
 def write() -> None:
-    PINNED.write_text("\n".join(commands_of(p) for p in presets().values()), encoding="utf-8")
+    PINNED.write_text("\n".join(commands_of(name, spec_for_vllm(name)) for name in presets()), encoding="utf-8")
