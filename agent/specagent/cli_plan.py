@@ -63,7 +63,8 @@ def _plan(args: argparse.Namespace, read: Read) -> int:
     host = take_inventory(config, FileCache(config.state_dir / "files.json", HashProgress(quiet=True)))
     planned = plan.plan_job(spec, builtin())
     minutes, found = _expected(spec, planned, host, args.runs, args.budget)
-    print(f"{len(planned.trials)} starts of the server, {_span_words(minutes.low, minutes.high)}: {minutes.basis}")
+    starts = "trials, nothing is started" if spec.runtime.attached else "starts of the server"
+    print(f"{len(planned.trials)} {starts}, {_span_words(minutes.low, minutes.high)}: {minutes.basis}")
     print("\n".join(_lines(found, args.budget)))
     _tell_what_is_in_the_way(spec, host)
     return OK

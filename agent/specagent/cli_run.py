@@ -62,7 +62,7 @@ def add_commands(actions: Any, common: argparse.ArgumentParser) -> None:
 
     listed = actions.add_parser("presets", help="the experiments that come with the agent")
     listed.add_argument("name", nargs="?", help="print this one as YAML")
-    listed.add_argument("--commands", action="store_true", help="print its launch commands instead, in today's dialect and an older one")
+    listed.add_argument("--commands", action="store_true", help="print its launch commands instead, in today's dialect and older ones")
     listed.set_defaults(action=_presets)
 
     pushed = actions.add_parser("push", parents=[common], help="upload a run's folder to a server, as self-run")

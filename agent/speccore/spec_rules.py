@@ -34,6 +34,8 @@ _SPECULATION_FIELDS = (
 
 #: Of a point: keys that are rarely set and belong to its identity.
 _RARE = ("rate_per_s", "warm", "thinking")
+#: Examples where a name may be a flag or, for other engines, a key.
+_SUCH_AS = "--spec-draft-poll, and no key such as draft_sample_method"
 
 Fault = tuple[str, str]  # dotted field, words
 #: Flags of the engine with their values, all together: more than anybody sets, and each is compared with all that the engine knows.
@@ -154,7 +156,7 @@ def extra_faults(extra: Any, names: str = FLAG_PATTERN) -> Iterator[Fault]:
         if not isinstance(flag, str) or not re.fullmatch(names, flag):
             yield (
                 str(flag)[:80].encode("utf-8", "replace").decode(),
-                f"{shown(flag)} is no long flag such as --override-tensor{'' if names == FLAG_PATTERN else ', and no key such as draft_sample_method'}",
+                f"{shown(flag)} is no long flag such as {'--override-tensor' if names == FLAG_PATTERN else _SUCH_AS}",
             )
         elif not values:
             yield flag, "has an empty list, which would leave it out: give a value, or remove it"

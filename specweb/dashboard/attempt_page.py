@@ -11,7 +11,7 @@ from typing import Any
 
 from speccore import pace_checks
 from speccore.errors import ErrorBody
-from speccore.measurement import AttemptMeasurement, LogFacts, Number, ProbeMeasurement, Source
+from speccore.measurement import AttemptMeasurement, Number, ProbeMeasurement, Source
 from speccore.metrics import METRICS
 from speccore.spec import ExperimentSpec
 
@@ -142,7 +142,7 @@ def _facts(attempt: Attempt, m: AttemptMeasurement) -> list[Fact]:
                 Cell(f"{m.cpu_percent_mean:.0f} %", source_url(attempt.id, Source(file="samples.jsonl", field="cpu_percent"))),
             )
         )
-    return facts + _pace_facts(attempt, m) + _log_facts(attempt, m.log)
+    return facts + _pace_facts(attempt, m) + _log_facts(attempt, m)
 
 
 def _pace_facts(attempt: Attempt, m: AttemptMeasurement) -> list[Fact]:
@@ -153,12 +153,13 @@ def _pace_facts(attempt: Attempt, m: AttemptMeasurement) -> list[Fact]:
     return facts + [Fact(f"requests at {point}", Cell(words, href)) for point, words in told]
 
 
-def _log_facts(attempt: Attempt, log: LogFacts) -> list[Fact]:
-    facts = []
+def _log_facts(attempt: Attempt, m: AttemptMeasurement) -> list[Fact]:
+    facts, log = [], m.log
     if log.build:
         facts.append(Fact("build", Cell(log.build)))
-    if log.layers_offloaded:
-        facts.append(Fact("layers offloaded", Cell(log.layers_offloaded)))
+    if m.host.layers_placed:  # what the log calls offloaded may lie on the processor, where no device is seen
+        there, total = m.host.layers_placed
+        facts.append(Fact("layers on a device", Cell(f"{there} of {total}", title=f"the log says offloaded: {log.layers_offloaded}")))
     if log.error:
         href = source_url(attempt.id, Source(file="server.log", line=log.error_line))
         facts.append(Fact("the log's error", Cell(log.error, href, log.error_code)))

@@ -37,7 +37,12 @@ def map_fault(text: str) -> str:
         found = read_yaml(_whole(text).encode("utf-8", "replace"))
     except YamlFault as fault:
         return f"can't be read: {fault.words}. Write key: value, with a comma before the next key"
-    return "" if isinstance(found, dict) else "is no mapping: write key: value, with a comma before the next key"
+    if not isinstance(found, dict):
+        return "is no mapping: write key: value, with a comma before the next key"
+    if merged := next((key for key, value in found.items() if value is None and len(str(key).split()) > 1), None):
+        key, value = str(merged).split(maxsplit=1)
+        return f"{merged!r} has no colon: write {key}: {value.removeprefix(':').strip()}, with a comma before the next key"
+    return ""
 
 
 def flow_text(value: Any) -> str | None:

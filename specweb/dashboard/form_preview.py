@@ -35,6 +35,7 @@ class HostLine:
 @dataclass(frozen=True)
 class PreviewShown:
     n_trials: int
+    attached: bool
     n_requests: int
     n_untimed: int
     blocks: list[BlockLine]
@@ -57,6 +58,7 @@ def preview_shown(found: Preview, beside: Callable[[Sequence[SpecProblem]], list
     hosts = sorted(found.hosts, key=lambda h: (not h.chosen, not h.fits, h.name))
     return PreviewShown(
         n_trials=found.n_trials,
+        attached=found.attached,
         n_requests=found.n_requests,
         n_untimed=found.n_untimed,
         blocks=blocks[:N_BLOCKS_SHOWN],

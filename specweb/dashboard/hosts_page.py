@@ -174,10 +174,12 @@ class Sensor:
 
 def offer(inventory: HostInventory) -> dict[str, Any]:
     """What a host says that it is and can run, ready for its page."""
+    known = {flag for runtime in inventory.runtimes for flag in runtime.capabilities.flags}  # none where all are attached
     system = " ".join(v for k in ("system", "release", "machine") if (v := inventory.os.get(k)))
     return {
         "models": [_model_row(m) for m in inventory.models],
-        "allowed_flags": inventory.allowed_flags,
+        "allowed_flags": [f for f in inventory.allowed_flags if f in known] if known else inventory.allowed_flags,
+        "flags_of_no_build": [f for f in inventory.allowed_flags if f not in known] if known else [],
         "labels": sorted(inventory.labels.items()),
         "sensors": [Sensor(name, word == "ok", word) for name, word in sorted(inventory.sensors.items())],
         "devices": inventory.devices,

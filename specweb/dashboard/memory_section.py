@@ -95,7 +95,7 @@ def _row(
         estimate=Cell(_mib(guess.total), title="from the models' files, before anything ran")
         if isinstance(guess, Estimate)
         else _none(guess.withheld),
-        error=Cell(_signed_percent(guess.total / total - 1), title="estimate ÷ the engine's own sum − 1")
+        error=Cell(signed_percent(guess.total / total - 1), title="estimate ÷ the engine's own sum − 1")
         if isinstance(guess, Estimate) and total
         else Cell(),
         peak=_median([t.peak_bytes for t in trials], "resident and device memory, highest while probing; median of the arm's trials"),
@@ -240,5 +240,5 @@ def _mib(n_bytes: float) -> str:
     return f"{mib:,.0f}" if mib >= 100 else f"{mib:.1f}"
 
 
-def _signed_percent(share: float) -> str:
-    return f"{100 * share:+.1f} %".replace("-", "−")
+def signed_percent(share: float) -> str:
+    return f"{100 * share:+z.1f} %".replace("-", "−")

@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.template.loader import render_to_string
 from django.test import Client
 from django.urls import reverse
 from speccore.attached import SERVED
 from speccore.inventory import Capabilities, ModelInfo, RuntimeInfo
 from speccore.workloads import builtin
 
+from specweb.dashboard.form_preview import preview_shown
 from specweb.experiments.models import Host, Job
 from specweb.experiments.services import placement
 from specweb.experiments.services.checking import check
@@ -95,6 +97,22 @@ def test_the_preview_shows_addresses_to_the_team(who: sample.People, host: Host)
     found = preview(ATTACHED, who.team, now=datetime.now(UTC))
     (shown,) = found.hosts
     assert [(c.arm, [p.text for p in c.parts]) for c in shown.commands] == [(arm, ["attached", url]) for arm, url in SERVERS.items()]
+
+
+def test_a_host_that_names_no_servers_says_so(who: sample.People) -> None:
+    host = sample.host_with_inventory(who.team)
+    assert host.inventory
+    nofit = placement.fit(ATTACHED, host.inventory.parsed)
+    assert isinstance(nofit, placement.NoFit)
+    assert nofit.reason == "has no attached llama-server: its configuration names no such servers that stand already"
+
+
+def test_the_preview_speaks_of_no_start_where_nothing_is_started(who: sample.People, host: Host) -> None:
+    for workload in builtin().values():
+        seed_workload(workload)
+    for spec, told in ((ATTACHED, "6 trials, nothing is started"), (made.spec_of(DRAFT, **SPEC), "6 starts of the server")):
+        shown = preview_shown(preview(spec, who.team, now=datetime.now(UTC)), lambda problems: [])
+        assert f"<b>{told}</b>" in render_to_string("dashboard/_form_preview.html", {"preview": shown})
 
 
 def test_a_model_that_only_a_server_tells_of_is_asked_there_and_nowhere_else(host: Host) -> None:

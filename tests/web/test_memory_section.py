@@ -12,7 +12,7 @@ from speccore.inventory import HostInventory
 from speccore.measurement import JobAnalysis, Number, Withheld
 
 from specweb.dashboard.break_even import break_even_rows
-from specweb.dashboard.memory_section import MemorySection, memory_section
+from specweb.dashboard.memory_section import MemorySection, memory_section, signed_percent
 from specweb.dashboard.strips import strips
 from specweb.experiments.models import Job
 from specweb.results import page_queries
@@ -42,6 +42,11 @@ def section(run: sample.Run, trials: list[TrialMemory] | None = None, inventory:
     models = {m.alias: m for m in there.models} if there else {}
     named = {spec.baseline.name: models["demo-target"], **{a.name: models["demo-draft"] for a in spec.arms if a.draft_model}}
     return memory_section(spec, analysis, memory_of_trials(job) if trials is None else trials, there, named)
+
+
+@pytest.mark.parametrize(("share", "shown"), [(-0.0002, "+0.0 %"), (0.0, "+0.0 %"), (-0.031, "−3.1 %"), (0.2, "+20.0 %")])
+def test_an_error_of_nothing_has_no_minus(share: float, shown: str) -> None:
+    assert signed_percent(share) == shown
 
 
 def test_the_engines_own_parts_stand_beside_the_estimate(run: sample.Run) -> None:

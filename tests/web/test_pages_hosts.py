@@ -186,7 +186,7 @@ def test_what_a_host_can_run(people):
     kept = HostInventory.objects.get()
     kept.content |= {
         "labels": {"room": "lab-2"},
-        "allowed_flags": ["--numa"],
+        "allowed_flags": ["--numa", "--tensor-parallel-size"],
         "sensors": {"nvml": "missing: no NVIDIA driver", "pss": "ok"},
         "problems": ["model 'big': /data/big.gguf is not there"],
     }
@@ -200,7 +200,8 @@ def test_what_a_host_can_run(people):
         "Q8_0",
         "114 MiB",
         "room=lab-2",
-        "--numa",
+        "<code>--numa</code>",
+        '<small title="--tensor-parallel-size">and 1 that no engine build here has</small>',
         "missing: no NVIDIA driver",
         "/data/big.gguf is not there",
     ):

@@ -155,6 +155,18 @@ def test_memory_over_time_and_energy_are_shown_where_they_are_known(people):
         assert re.search(rf"{name}.{{1,400}}samples.jsonl.{{1,400}}{value}", page, re.DOTALL)
 
 
+def test_layers_that_the_log_calls_offloaded_count_only_where_a_device_holds_them(people):
+    attempt = of_arm(small(people), "draft-3")
+    kept = MeasurementSet.objects.get(attempt=attempt)
+    kept.numbers["log"] |= {"layers_offloaded": "26/26"}
+    kept.numbers |= {"host": {"layers_placed": [0, 26]}}
+    kept.save()
+    page = page_of(people.owner, attempt)
+    assert "layers on a device" in page
+    assert "0 of 26" in page
+    assert "the log says offloaded: 26/26" in page
+
+
 def test_a_fault_in_the_log_is_shown_where_it_stands(people):
     run = small(people, fails=lambda t: t.arm == "draft-3" and t.block == 1)
     failed = next(a for a in run.attempts if a.outcome == "failed")

@@ -71,7 +71,10 @@ def fit(spec: ExperimentSpec, inventory: HostInventory) -> Fit | NoFit:
         return NoFit(f"has no model {', '.join(repr(m) for m in missing)}")
     runtimes = [r for r in inventory.runtimes if selects(spec.runtime, r)]
     if not runtimes:
-        return NoFit(f"has no engine build that is {describe(spec.runtime)}")
+        what = describe(spec.runtime)
+        if spec.runtime.attached:
+            return NoFit(f"has no {what}: its configuration names no such servers that stand already")
+        return NoFit(f"has no engine build that is {what}")
     target = found[spec.target.model]
     assert target is not None
     drafts = {arm: m for arm, name in helpers.items() if (m := found[name])}

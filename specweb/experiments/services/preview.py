@@ -74,6 +74,7 @@ class Preview:
     warnings: list[SpecProblem]
     minutes: Minutes | None
     looks: str  # after which blocks an arm may be decided and end; '' where none may
+    attached: bool  # nothing is started: a trial asks servers that stand already
 
 
 def preview(
@@ -124,6 +125,7 @@ def preview(
         warnings=[*cautions(spec, contents, places), *_placement_warnings(spec, offers, chosen)],
         minutes=_slowest(hosts),
         looks=early.schedule_in_words(spec),
+        attached=spec.runtime.attached,
     )
 
 
