@@ -73,7 +73,8 @@ def _contrasts(s: Sibling) -> Iterator[Contrast]:
     controls = {a.name for a in spec.arms if a.is_repeat}
     for kind in dict.fromkeys(map(point_class, spec.points)):
         own = [c for c in s.analysis.comparisons if c.arm in controls and point_class(spec.point(c.point)) == kind]
-        if not own or any(c.verdict.word == "invalid" for c in own):
+        # Two servers that stand differ by the same from run to run, which no contrast of theirs would show.
+        if not own or any(c.verdict.word == "invalid" or c.not_restarted for c in own):
             continue
         whole = set.intersection(*(set(c.block_values) for c in own))
         scope = Scope(_machine(s.inventory), s.inventory.driver(), s.offer.runtime_hash, kind, len(whole))

@@ -89,6 +89,13 @@ def test_off_with_what_speculation_implies_is_no_contrast(tmp_path: Path) -> Non
     assert floors(tmp_path, tmp_path / "mine")["c1/ctx0"].why == "needs 10 A/A contrasts, has 0"
 
 
+def test_servers_that_stand_are_no_contrast(tmp_path: Path) -> None:
+    """What two of them differ by is the same in every run: it would count as nothing."""
+    contrasts(tmp_path, 1)
+    runs.edit(tmp_path / "r0" / "analysis.json", lambda data: data["comparisons"][0].update(not_restarted=True))
+    assert floors(tmp_path, tmp_path / "mine")["c1/ctx0"].why == "needs 10 A/A contrasts, has 0"
+
+
 def test_another_machines_runs_say_nothing(tmp_path: Path) -> None:
     contrasts(tmp_path, 1)
     runs.edit(tmp_path / "r0" / "inventory.json", lambda data: data.update(hostname="elsewhere"))

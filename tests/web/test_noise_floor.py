@@ -60,6 +60,15 @@ def again(job: Job) -> tuple[ComparisonResult, Check]:
     return compared(job)
 
 
+def test_servers_that_stand_are_no_contrast(who: sample.People, host: Host) -> None:
+    """What two of them differ by is the same in every job: it would count as nothing."""
+    jobs = contrasts(who, host, 2)
+    standing, older = (Comparison.objects.current().get(job=job) for job in jobs)
+    Comparison.objects.filter(pk=standing.pk).update(numbers=standing.numbers | {"not_restarted": True})
+    Comparison.objects.filter(pk=older.pk).update(numbers={k: v for k, v in older.numbers.items() if k != "not_restarted"})
+    assert [c.job for c in gathered(host.pk, datetime.now(UTC)).contrasts] == [str(jobs[1].pk)]
+
+
 def test_a_job_is_judged_by_the_floor_of_earlier_contrasts_and_shows_what_it_rests_on(who: sample.People, host: Host) -> None:
     before, unknown = compared(job_of(who, host, ASKED, {"off": 1.0, "draft-4": 1.06}, made.wobble))
     assert (before.verdict.word, before.noise_floor, unknown.state) == ("keep", None, "failed")

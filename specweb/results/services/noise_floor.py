@@ -52,6 +52,8 @@ def gathered(host_id: UUID, moment: datetime) -> Gathered:
         .filter(job__host=host_id, job__state=JobState.PROCESSED.value, arm__settings__control=True)
         # One with flags of its own is no second baseline.
         .filter(Q(arm__settings__extra__isnull=True) | Q(arm__settings__extra={}))
+        # Two servers that stand differ by the same from job to job, which no contrast of theirs would show.
+        .exclude(numbers__not_restarted=True)
         .annotate(at=Least(Subquery(last), "job__completed_at"))
         .filter(at__gte=moment - VALID_FOR, at__lte=moment + VALID_FOR)
         .order_by("at", "job_id")
