@@ -53,7 +53,7 @@ def gathered(host_id: UUID, moment: datetime) -> Gathered:
         # One with flags of its own is no second baseline.
         .filter(Q(arm__settings__extra__isnull=True) | Q(arm__settings__extra={}))
         # Two servers that stand differ by the same from job to job, which no contrast of theirs would show.
-        .exclude(numbers__not_restarted=True)
+        .filter(Q(numbers__not_restarted__isnull=True) | Q(numbers__not_restarted=False))
         .annotate(at=Least(Subquery(last), "job__completed_at"))
         .filter(at__gte=moment - VALID_FOR, at__lte=moment + VALID_FOR)
         .order_by("at", "job_id")
