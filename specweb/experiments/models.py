@@ -10,12 +10,13 @@ from speccore.jobstate import FINAL, HELD, JobState
 from speccore.person import STORED
 from speccore.spec import ExperimentSpec, read_stored_spec
 from speccore.spec import Point as PointSpec
-from speccore.workload import Workload as WorkloadContent
 from uuid_utils.compat import uuid7
 
-from specweb.accounts.models import Role, Team, User
+from specweb.accounts.models import Team, User
 
-Viewer = Any  # User or AnonymousUser
+from .viewer import Viewer as Viewer
+from .viewer import teams_of
+from .workload_models import Workload as Workload
 
 JOB_STATES = [(s.value, s.value) for s in JobState]
 #: An experiment shows the state of the job that still has most to tell; final ones last.
@@ -30,11 +31,6 @@ STATE_ORDER = [
     JobState.FAILED,
     JobState.CANCELLED,
 ]
-
-
-def _teams_of(user: Viewer) -> models.QuerySet[Team]:
-    """None for a visitor: a filter on no user at all would match the teams that have no member."""
-    return Team.objects.filter(memberships__user_id=user.pk) if user.pk else Team.objects.none()
 
 
 class Visibility(models.TextChoices):
@@ -52,7 +48,7 @@ class Origin(models.TextChoices):
 class ExperimentQuerySet(models.QuerySet["Experiment"]):
     def visible_to(self, user: Viewer) -> ExperimentQuerySet:
         """What a person may read: public experiments, and those of their own teams."""
-        return self.filter(models.Q(visibility=Visibility.PUBLIC) | models.Q(team__in=_teams_of(user)))
+        return self.filter(models.Q(visibility=Visibility.PUBLIC) | models.Q(team__in=teams_of(user)))
 
 
 class Experiment(models.Model):
@@ -108,66 +104,6 @@ class Arm(models.Model):
         return self.name
 
 
-class WorkloadQuerySet(models.QuerySet["Workload"]):
-    def visible_to(self, user: Viewer) -> WorkloadQuerySet:
-        """What a person may know of: what they may read, and as maintainers of a team that somebody there has a private one."""
-        maintained = Team.objects.filter(memberships__user_id=user.pk, memberships__role=Role.MAINTAINER)
-        return self.filter(_readable(user) | models.Q(team__in=maintained if user.pk else Team.objects.none()))
-
-    def readable_to(self, user: Viewer) -> WorkloadQuerySet:
-        """Whose prompts a person may read: built-in workloads, those that their teams share, their own."""
-        return self.filter(_readable(user))
-
-    def of_team(self, team: Team) -> WorkloadQuerySet:
-        """Built-in workloads and all of a team's, whoever may read them: for its hosts, never for a person."""
-        return self.filter(models.Q(team=None) | models.Q(team=team))
-
-    def offered_to(self, user: Viewer, team: Team) -> WorkloadQuerySet:
-        """What a person (None: anybody of the team) may ask with: built-in workloads, the team's shared ones, their own; none that is archived."""
-        own = models.Q(owner_id=user.pk) if user is not None and user.pk else models.Q(pk=None)
-        return self.of_team(team).filter(models.Q(private=False) | own, archived_at=None)
-
-
-def _readable(user: Viewer) -> models.Q:
-    shared = models.Q(private=False) | models.Q(owner_id=user.pk) if user.pk else models.Q(private=False)
-    return models.Q(team=None) | models.Q(team__in=_teams_of(user)) & shared
-
-
-class Workload(models.Model):
-    """One version of a workload. ``team`` None means built-in.
-
-    Its content never changes. ``private``: for its owner only, until it is shared. ``archived_at``: offered no more.
-    ``owner`` None: the team's, or of somebody who is gone.
-    """
-
-    team = models.ForeignKey(Team, on_delete=models.PROTECT, null=True, related_name="workloads")
-    name = models.CharField(max_length=80)
-    version = models.PositiveIntegerField()
-    title = models.CharField(max_length=120)
-    content_hash = models.CharField(max_length=64, db_index=True)
-    content = models.JSONField()
-    created_at = models.DateTimeField(auto_now_add=True)
-    owner = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
-    private = models.BooleanField(default=False)
-    archived_at = models.DateTimeField(null=True)
-
-    objects = WorkloadQuerySet.as_manager()
-
-    class Meta:
-        ordering = ["name", "-version"]
-        constraints = [
-            models.UniqueConstraint(fields=["team", "name", "version"], nulls_distinct=False, name="workload_version_once"),
-            models.UniqueConstraint(fields=["team", "content_hash"], nulls_distinct=False, name="workload_content_once"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.name}@{self.version}"
-
-    @property
-    def parsed(self) -> WorkloadContent:
-        return WorkloadContent.model_validate(self.content)
-
-
 class Point(models.Model):
     """``workload`` is the version that the experiment's name was resolved to when it was submitted."""
 
@@ -196,7 +132,7 @@ class Point(models.Model):
 
 class HostQuerySet(models.QuerySet["Host"]):
     def visible_to(self, user: Viewer) -> HostQuerySet:
-        return self.filter(team__in=_teams_of(user))
+        return self.filter(team__in=teams_of(user))
 
 
 class PollingHosts(models.Manager.from_queryset(HostQuerySet)):  # type: ignore[misc]
@@ -274,7 +210,7 @@ class HostInventory(models.Model):
 
 class CatalogueQuerySet(models.QuerySet[Any]):
     def visible_to(self, user: Viewer) -> CatalogueQuerySet:
-        return self.filter(hosts__team__in=_teams_of(user)).distinct()
+        return self.filter(hosts__team__in=teams_of(user)).distinct()
 
 
 class Runtime(models.Model):
@@ -350,7 +286,7 @@ class JobQuerySet(models.QuerySet["Job"]):
 
     def read_by(self, user: Viewer) -> JobQuerySet:
         """Each with ``for_team``: whether the person is in its team."""
-        return self.annotate(for_team=models.Exists(_teams_of(user).filter(pk=models.OuterRef("experiment__team"))))
+        return self.annotate(for_team=models.Exists(teams_of(user).filter(pk=models.OuterRef("experiment__team"))))
 
     def held(self) -> JobQuerySet:
         return self.filter(state__in=list(HELD))
