@@ -33,7 +33,7 @@ test-docker: environment
 	$(IN_VENV) -m tests.docker $(ARGS)
 
 # Real experiments on vLLM, on the processor, in an environment of its own (.vllm-env, or SPECWEB_VLLM_ENV=): about 20 minutes and
-# 4 GB the first time. ARGS= : what pytest gets.
+# 8 GB of disk the first time. ARGS= : what pytest gets.
 test-vllm: environment
 	$(IN_VENV) -m tests.vllm $(ARGS)
 
