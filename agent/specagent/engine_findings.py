@@ -48,9 +48,11 @@ def _of_build(r: RuntimeInfo) -> list[Finding]:
         "removed_flags": able.removed_flags,
     }
     where = {"process": "", "container": f", in a container of {r.image}", "attached": f", attached: {', '.join(r.servers.values())}"}
+    known_by = "no file" if r.kind == "attached" else f"{len(r.manifest)} files"
+    drafts = "" if r.kind == "attached" else f", speculation: {', '.join(able.spec_types) or able.dialect}"
     text = (
-        f"{r.engine} {r.version or '(says no version)'}, {r.backend or 'backend not told'}, {len(r.manifest)} files {r.manifest_hash[:12]}"
-        f"{where[r.kind]}, speculation: {', '.join(able.spec_types) or able.dialect}"
+        f"{r.engine} {r.version or '(says no version)'}, {r.backend or 'backend not told'}, {known_by} {r.manifest_hash[:12]}"
+        f"{where[r.kind]}{drafts}"
     )
     found = [Finding("ok", "engine", text, details=details)]
     if r.kind == "attached":

@@ -131,10 +131,13 @@ def _width(told: Told, analysis: JobAnalysis) -> str:
     took = in_words((index.ended_at - index.started_at).total_seconds())
     budget = f" of {in_words(index.budget_s)} that were given" if index.budget_s else ""
     arms = len(told.spec.arms)
+    asked = f"starts the server anew for each of {arms} arms"
+    if told.spec.runtime.attached:
+        asked = f"asks the {arms} servers that stand for its arms, none of them restarted"
     left = ", ".join(f"{_text(arm)} after block {block}" for arm, block in index.decided.items())
     early = f" Early looks decided arms, which were not started again: {left}." if left else ""
     return (
-        f"{width_line(analysis, index.n_blocks, told.spec.blocks)}; each block starts the server anew for each of {arms} arms, "
+        f"{width_line(analysis, index.n_blocks, told.spec.blocks)}; each block {asked}, "
         f"in a drawn and balanced order, with the same prompts and seeds. It took {took}{budget}. Speed-up is in seconds for equal "
         f"work; the interval is over blocks.{early}"
     )
@@ -194,19 +197,23 @@ def _held_fixed(spec: ExperimentSpec) -> str:
     shown |= {name: value for name, value in given.items() if name not in shown and value != getattr(defaults, name)}
     shown |= dict(spec.engine.extra)
     held = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
-    return "\n".join([f"- held fixed: {_text(held)}", *(_text(f"  - {point_words(p)}") for p in spec.points)])
+    return "\n".join(
+        [f"- held fixed: {_text(held)}", *(_text(f"  - {point_words(p, attached=spec.runtime.attached)}") for p in spec.points)]
+    )
 
 
-def point_words(p: Point) -> str:
-    """What is asked at a point, and how its requests come and go."""
+def point_words(p: Point, *, attached: bool = False) -> str:
+    """What is asked at a point, and how its requests come and go. ``attached``: a trial is no start of the server."""
     filled = [f"{p.occupied_context:,} tokens of context occupied"] if p.occupied_context else []
-    n = f"{p.n_requests} request{'' if p.n_requests == 1 else 's'} in each start"
+    n = f"{p.n_requests} request{'' if p.n_requests == 1 else 's'} in each {'trial' if attached else 'start'}"
     return ", ".join([f"{p.workload}: temperature {p.sampling.temperature:g}", f"up to {p.max_tokens} tokens", n, *filled, *p.manner])
 
 
 def _commands(told: Told) -> str:
     """Each arm's command, the paths and the port as names."""
     offer, host = told.done.offer, told.host
+    if offer.spec.runtime.attached:
+        return "Commands: not known; the servers stood already, started by somebody else."
     info = host.runtime(offer.runtime_hash).info
     threads = offer.spec.engine.threads or host.inventory.default_threads()
     lines = []
@@ -221,8 +228,9 @@ def _again(told: Told) -> str:
     fence = "```"
     while fence in yaml_text:
         fence += "`"
+    named = "the models, and under `servers` one server for each arm," if told.spec.runtime.attached else "the models"
     text = (
-        f"`pip install specweb-agent=={told.index.agent_version}`, name the models in its configuration, save this as `experiment.yaml`, "
+        f"`pip install specweb-agent=={told.index.agent_version}`, name {named} in its configuration, save this as `experiment.yaml`, "
         f"and `specweb-agent run experiment.yaml`. The prompts come with the agent.\n\n{fence}yaml\n{yaml_text}{fence}"
     )
     return _folded("How to repeat it", text)

@@ -18,10 +18,12 @@ from specagent.config import Config, ConfigInvalid, ModelEntry, RuntimeEntry, lo
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
 from specagent.ready import free_port
+from specagent.report import Told, markdown
 from speccore import integrity, measure, records, table
 from speccore.errors import NoHostCanRun, PlanDiffers, SpecError
 from speccore.measurement import ComparisonResult, Withheld
 from speccore.plan import plan_faults
+from speccore.selfrun import JOB, RUN, RunIndex
 from speccore.spec import ExperimentSpec, parse_spec
 from speccore.workload import Workload
 
@@ -146,6 +148,25 @@ def test_its_report_and_its_json_say_so_too(measured: tuple[Ran, ComparisonResul
     (answer,) = local.analyse(ran.offer, ran.workloads, ran.sink).answers
     assert answer["not_restarted"]
     assert "not restarted" in answer["sentence"]
+
+
+def test_its_report_tells_of_no_start_and_of_no_command(measured: tuple[Ran, ComparisonResult, list[int]], tmp_path: Path) -> None:
+    ran, _, _ = measured
+    reports = [r for r, _ in ran.sink.done]
+    assert ran.finished is not None
+    then = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:01:00Z"}
+    index = RunIndex.model_validate({"job_id": ran.offer.job_id, "outcome": "completed", **then, "documents": {}, "attempts": []})
+    for name in (RUN, JOB):
+        (tmp_path / name).write_text("{}")
+    analysis = local.analyse(ran.offer, ran.workloads, ran.sink)
+    done = local.LocalRun(ran.offer, ran.finished, analysis, reports, 3)
+    text = markdown(Told(done, index, ran.host, tmp_path), analysis)
+    assert "each block asks the 2 servers that stand for its arms, none of them restarted, in a drawn" in text
+    assert "2 requests in each trial" in text
+    assert "Commands: not known; the servers stood already" in text
+    assert "under `servers` one server for each arm" in text
+    for wrong in ("starts the server", "in each start", "{server}", "```sh"):
+        assert wrong not in text
 
 
 def test_servers_of_two_builds_are_no_pair(measured: tuple[Ran, ComparisonResult, list[int]]) -> None:

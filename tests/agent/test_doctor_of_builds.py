@@ -46,5 +46,6 @@ def test_an_attached_build_says_what_nobody_can_check(config: Config, host: Host
     servers = {"off": "http://127.0.0.1:8080"}
     seen = host.runtimes[0].info.model_copy(update={"kind": "attached", "servers": servers, "executable": "", "oddities": []})
     found = doctor.findings(config, None, Host(host.inventory, [Runtime(seen)], host.gpus, host.cache), [])
-    assert "attached: http://127.0.0.1:8080" in next(f.text for f in found if f.subject == "engine")
+    engine = next(f.text for f in found if f.subject == "engine")
+    assert engine.endswith(f"no file {seen.manifest_hash[:12]}, attached: http://127.0.0.1:8080")
     assert "not checked: the hashes of its program and model files" in next(f.text for f in found if f.subject == "its modes")
