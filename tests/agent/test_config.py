@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from specagent.config import Config, ConfigInvalid, find_config, load_config
+from specagent.config import Config, ConfigInvalid, Limits, ModelEntry, RuntimeEntry, find_config, load_config
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "agent" / "config.example.yaml"
 
@@ -21,7 +22,12 @@ def test_the_example_is_valid_and_shows_every_key() -> None:
     assert config.models
     assert config.runtimes
     text = EXAMPLE.read_text()
-    assert [key for key in Config.model_fields if f"{key}:" not in text] == []
+    assert [key for kind in (Config, RuntimeEntry, Limits, ModelEntry) for key in kind.model_fields if f"{key}:" not in text] == []
+
+
+def test_what_the_example_shows_in_comments_is_valid_too(tmp_path: Path) -> None:
+    shown = re.sub(r"(?m)^# (- engine:|  (?:image|path|gpus|limits|docker|servers):)", r"  \1", EXAMPLE.read_text())
+    assert [r.kind for r in load(tmp_path, shown).runtimes] == ["process", "process", "container", "attached"]
 
 
 def test_nothing_is_needed() -> None:
