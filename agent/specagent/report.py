@@ -106,9 +106,8 @@ def _fit(analysis: JobAnalysis) -> str:
 def came_with(analysis: JobAnalysis) -> str:
     """What the engine settled otherwise with an arm's speculation than without, each once."""
     lines = dict.fromkeys(line for c in analysis.comparisons for line in settled.lines(c.came_with or [], c.arm))
-    return "\n".join(
-        [*(["What came with speculation, left to the engine in each arm:", ""] if lines else []), *(f"- {_text(x)}" for x in lines)]
-    )
+    head = "What came with speculation, left to the engine in each arm (what the baseline's log doesn't tell may be the same there):"
+    return "\n".join([*([head, ""] if lines else []), *(f"- {_text(x)}" for x in lines)])
 
 
 def _answers(analysis: JobAnalysis) -> str:

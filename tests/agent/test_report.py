@@ -32,7 +32,7 @@ def test_what_came_with_speculation_is_told_once_for_all_points() -> None:
     compared_twice = [compared("draft3"), compared("draft3").model_copy(update={"point": "w/c1/ctx0/t0.8"})]
     analysis = JobAnalysis(comparisons=compared_twice, checks=[], answers=[], attempts_used=[])
     assert came_with(analysis).splitlines() == [
-        "What came with speculation, left to the engine in each arm:",
+        "What came with speculation, left to the engine in each arm (what the baseline's log doesn't tell may be the same there):",
         "",
         "- draft: tokens a step may schedule 2,048 (baseline: not told)",
         "- draft: tokens that the KV cache holds 116,480 (baseline: 131,072)",
