@@ -112,8 +112,7 @@ def body(
     if limits.cpus:
         host["CpusetCpus"] = limits.cpus
     if place.gpus:
-        by_id = {"Count": -1} if list(place.gpus) == ["all"] else {"DeviceIDs": list(place.gpus)}
-        host["DeviceRequests"] = [{"Driver": "", "Capabilities": [["gpu"]], **by_id}]
+        host["DeviceRequests"] = [_gpu_request(place.gpus)]
     return {
         "Image": place.image_id,
         "Entrypoint": [argv[0]],
@@ -124,6 +123,12 @@ def body(
         "Labels": dict(labels),
         "HostConfig": host,
     }
+
+
+def _gpu_request(gpus: Sequence[str]) -> dict[str, Any]:
+    """``gpus``: UUIDs or numbers, or "all" alone."""
+    which = {"Count": -1} if list(gpus) == ["all"] else {"DeviceIDs": list(gpus)}
+    return {"Driver": "", "Capabilities": [["gpu"]], **which}
 
 
 def _owned_by(user: str) -> str:

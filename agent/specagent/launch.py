@@ -72,14 +72,7 @@ class Engine:
         self.keeps_record = False  # set where something of the attempt is left that the next start of the agent must end
         self._oom_kills = _oom_kills()
         self._identity: dict[str, Any] = {"attempt": attempt, "cgroup": _cgroup(attempt)}
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _KEEPER.format(root=str(Path(__file__).resolve().parents[1]))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            cwd="/",
-        )
+        self._keeper = _keeper_started()
         order = {
             "argv": list(argv),
             "env": {**env, processes.MARKER: attempt},
@@ -193,6 +186,18 @@ class Engine:
         except subprocess.TimeoutExpired:
             self._keeper.kill()
             self._keeper.wait()
+
+
+def _keeper_started() -> subprocess.Popen[bytes]:
+    """It waits for its order, and outlives the agent."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _KEEPER.format(root=str(Path(__file__).resolve().parents[1]))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+    )
 
 
 def _cgroup(attempt: str) -> str:

@@ -33,7 +33,7 @@ AGENT = Path(__file__).parents[2] / "agent"
 #: (module, function): where the words of what it starts come from.
 STARTS = {
     ("specagent.keeper", "_become_engine"): "the order of the agent that started the keeper: what Engine was given",
-    ("specagent.launch", "Engine.__init__"): "a constant: the keeper; the engine's own words go through its pipe",
+    ("specagent.launch", "_keeper_started"): "a constant: the keeper; the engine's own words go through its pipe",
     ("specagent.starting", "ProcessStart.begin"): "what start_of rendered",
     ("specagent.starting", "start_of"): "launch_command, which renders by the allow-lists; further words of the two callers below",
     ("specagent.container_start", "start_of"): "prepared.render, by the allow-lists; paths inside the container are constants",
