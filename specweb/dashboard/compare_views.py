@@ -22,11 +22,11 @@ def compare(request: HttpRequest) -> HttpResponse:
     page = whole_number(asked)
     choices = compare_queries.choices(request.user)
     troubles = compare_filters.troubles(choices, chosen)
-    found = [] if troubles else compare_queries.rows(request.user, chosen, (page - 1) * N_ROWS, N_ROWS + 1)
+    found = [] if troubles else compare_queries.rows(request.user, choices, chosen, (page - 1) * N_ROWS, N_ROWS + 1)
     rows = found[:N_ROWS]
     n_pages = 0
     if page > 1 and not rows and not troubles:
-        n_pages = math.ceil(compare_queries.n_rows(request.user, chosen) / N_ROWS)
+        n_pages = math.ceil(compare_queries.n_rows(request.user, choices, chosen) / N_ROWS)
     works = compare_page.works(rows)
     context = {
         "filters": compare_filters.filters(choices, chosen),

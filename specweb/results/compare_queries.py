@@ -1,4 +1,4 @@
-"""What the Compare page reads: three statements, however many comparisons there are."""
+"""What the Compare page reads: four statements, however many comparisons there are."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ MOST_COMBINATIONS = 5000
 #: Columns that tell the rows of one question apart.
 ROW = ("hardware", "build", "backend", "driver", "setup", "not_restarted", "self_run")
 #: Of several runs of one row so many are named, the one that stands for them first.
-RUNS_NAMED = 8
+RUNS_NAMED = 5
 _ORDER = ("workload", "concurrency", "occupied_context", "engine", "target_hash", "work_key", "mode", "draft_limit", "question_key", *ROW)
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Combinations of what results have, with how many have them: in the order of :data:`FILTERS`."""
+    """Combinations of what results have, with how many have them: in the order of :data:`FILTERS`. ``weights``: name → hashes."""
 
     combinations: Mapping[tuple[str, ...], int]
+    weights: Mapping[str, set[str]]
 
     @property
     def complete(self) -> bool:
@@ -59,8 +60,13 @@ class Choices:
 def choices(user: Viewer) -> Choices:
     """What a person can choose from (1 statement)."""
     columns = list(FILTERS.values())
-    rows = Listing.objects.visible_to(user).order_by().values_list(*columns).annotate(n=Count("pk"))[:MOST_COMBINATIONS]
-    return Choices({tuple(map(str, values)): n for *values, n in rows})
+    rows = Listing.objects.visible_to(user).order_by().values_list("target_hash", *columns).annotate(n=Count("*"))[:MOST_COMBINATIONS]
+    combinations: Counter[tuple[str, ...]] = Counter()
+    weights: dict[str, set[str]] = {}
+    for target_hash, *values, n in rows:
+        combinations[tuple(map(str, values))] += n
+        weights.setdefault(values[0], set()).add(target_hash)
+    return Choices(combinations, weights)
 
 
 @dataclass(frozen=True)
@@ -73,45 +79,50 @@ class Row:
     n_hosts: int
 
 
-def rows(user: Viewer, chosen: Mapping[str, str], start: int, n: int) -> list[Row]:
-    """Rows in the order of their questions (2 statements).
+def rows(user: Viewer, choices: Choices, chosen: Mapping[str, str], start: int, n: int) -> list[Row]:
+    """Rows in the order of their questions (3 statements).
 
     Runs of one question on the same hardware, build, driver and settings are one row, for which the newest stands whose
     verdict judges a ratio. They are never pooled.
     """
-    groups = list(
-        _grouped(_found(user, chosen))
+    found = _found(user, choices, chosen)
+    wanted = [(g["question_key"], *(g[name] for name in ROW)) for g in _grouped(found).order_by(*_ORDER)[start : start + n]]
+    # Only of the rows of one page: to gather and order the runs of all would cost as much as there are results.
+    runs = (
+        found.filter(question_key__in={key for key, *_ in wanted})
+        .order_by()
+        .values_list("question_key", *ROW)
         .annotate(
             n_runs=Count("pk"),
             n_hosts=Count("host", distinct=True),
             runs=ArrayAgg("pk", order_by=[F("judged").desc(), F("measured_at").desc(), F("pk").desc()]),
         )
-        .order_by(*_ORDER)[start : start + n]
     )
-    named = [pk for g in groups for pk in g["runs"][:RUNS_NAMED]]
-    known = _listed(named)
-    found = []
-    for g in groups:
-        first, *further = [known[pk] for pk in g["runs"][:RUNS_NAMED]]
-        found.append(Row(first, further, g["n_runs"], g["n_hosts"]))
-    return found
+    by_row = {tuple(key): (n_runs, n_hosts, pks[:RUNS_NAMED]) for *key, n_runs, n_hosts, pks in runs}
+    there = [by_row[key] for key in wanted if key in by_row]
+    known = _listed([pk for *_, pks in there for pk in pks])
+    result = []
+    for n_runs, n_hosts, pks in there:
+        first, *further = [known[pk] for pk in pks]
+        result.append(Row(first, further, n_runs, n_hosts))
+    return result
 
 
-def n_rows(user: Viewer, chosen: Mapping[str, str]) -> int:
-    return int(_grouped(_found(user, chosen)).count())
+def n_rows(user: Viewer, choices: Choices, chosen: Mapping[str, str]) -> int:
+    return int(_grouped(_found(user, choices, chosen)).count())
 
 
-def _found(user: Viewer, chosen: Mapping[str, str]) -> ListingQuerySet:
+def _found(user: Viewer, choices: Choices, chosen: Mapping[str, str]) -> ListingQuerySet:
     """A target by its name: what has the same weights under another name too."""
-    visible = Listing.objects.visible_to(user)
-    found = visible.filter(**{FILTERS[name]: storable(value) for name, value in chosen.items() if name != "target"})
+    found = Listing.objects.visible_to(user)
+    found = found.filter(**{FILTERS[name]: storable(value) for name, value in chosen.items() if name != "target"})
     if "target" in chosen:
-        found = found.filter(target_hash__in=visible.filter(target=storable(chosen["target"])).values("target_hash"))
+        found = found.filter(target_hash__in=choices.weights.get(chosen["target"], set()))
     return found
 
 
 def _grouped(found: ListingQuerySet) -> Any:
-    return found.order_by().values(*_ORDER)
+    return found.order_by().values(*_ORDER).distinct()
 
 
 def _listed(keys: Sequence[UUID]) -> dict[UUID, Listing]:

@@ -254,8 +254,26 @@ class Listing(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["workload", "concurrency", "occupied_context"], name="listing_work"),
-            models.Index(fields=["target"], name="listing_target"),
+            models.Index(
+                fields=[
+                    "workload",
+                    "concurrency",
+                    "occupied_context",
+                    "engine",
+                    "target_hash",
+                    "work_key",
+                    "mode",
+                    "draft_limit",
+                    "question_key",
+                ],
+                name="listing_order",
+            ),
+            # Holds all that the choices of the page are made of, so that they need not read the figures.
+            models.Index(
+                fields=["experiment", "target_hash", "target", "engine", "workload", "concurrency", "occupied_context", "hardware", "mode"],
+                name="listing_choices",
+            ),
+            models.Index(fields=["target_hash"], name="listing_target"),
             models.Index(fields=["hardware"], name="listing_hardware"),
             models.Index(fields=["question_key"], name="listing_question"),
         ]

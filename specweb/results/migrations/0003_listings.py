@@ -47,7 +47,7 @@ class Migration(migrations.Migration):
                 ('host', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='experiments.host')),
             ],
             options={
-                'indexes': [models.Index(fields=['workload', 'concurrency', 'occupied_context'], name='listing_work'), models.Index(fields=['target'], name='listing_target'), models.Index(fields=['hardware'], name='listing_hardware'), models.Index(fields=['question_key'], name='listing_question')],
+                'indexes': [models.Index(fields=['workload', 'concurrency', 'occupied_context', 'engine', 'target_hash', 'work_key', 'mode', 'draft_limit', 'question_key'], name='listing_order'), models.Index(fields=['experiment', 'target_hash', 'target', 'engine', 'workload', 'concurrency', 'occupied_context', 'hardware', 'mode'], name='listing_choices'), models.Index(fields=['target_hash'], name='listing_target'), models.Index(fields=['hardware'], name='listing_hardware'), models.Index(fields=['question_key'], name='listing_question')],
             },
         ),
     ]
