@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, BinaryIO
-from urllib.parse import urlencode
 from uuid import UUID
 
 import zstandard
@@ -15,17 +14,15 @@ from django.utils.http import content_disposition_header
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 
-from specweb.results import evidence_text, page_queries
+from specweb.results import page_queries
+from specweb.results.evidence_search import MOST_CHARS
 from specweb.results.models import Attempt, EvidenceFile
 from specweb.results.store import CHUNK, open_blob
 
-from . import attempt_page, trial_page
+from . import attempt_page, log_page, trial_page
 from .views import missing, whole_number
 
-LINES_PER_PAGE = 2_000
 FILES_PER_PAGE = 500
-#: A JSON document up to this size is shown indented.
-MAX_JSON_BYTES = 512 * 1024
 
 
 @require_safe
@@ -83,50 +80,34 @@ def _file(request: HttpRequest, attempt_id: UUID, name: str) -> tuple[Attempt, E
 @require_safe
 @cache_control(private=True, no_cache=True)
 def evidence(request: HttpRequest, attempt_id: UUID, name: str) -> HttpResponse:
-    """A range of the file's lines. ``line`` marks one and decides the page; ``field`` names what was read from it."""
+    """A range of the file's lines. ``line`` marks one and decides the page; ``field`` names what was read from it; ``q`` is looked for."""
     pair = _file(request, attempt_id, name)
     if pair is None:
         return missing(request)
     found, file = pair
-    marked = whole_number(request.GET.get("line", ""), 0)
-    page = (marked - 1) // LINES_PER_PAGE + 1 if marked else whole_number(request.GET.get("page", ""))
-    field = request.GET.get("field", "")[:200]
+    asked = log_page.Asked(
+        line=whole_number(request.GET.get("line", ""), 0),
+        page=whole_number(request.GET.get("page", ""), 0),
+        field=request.GET.get("field", "")[:200],
+        text=request.GET.get("q", "").replace("\0", "")[:MOST_CHARS],
+        since=whole_number(request.GET.get("since", ""), 0),
+    )
     context: dict[str, Any] = {
         "attempt": found,
         "trial": found.trial,
         "job": found.trial.job,
         "experiment": found.trial.job.experiment,
         "file": file,
-        "marked": marked,
-        "field": field,
-        "page": page,
-        "previous": f"?{urlencode({'page': page - 1})}" if page > 1 else "",
-        "next": f"?{urlencode({'page': page + 1})}",
+        "marked": asked.line,
+        "field": asked.field,
+        "q": asked.text,
         "raw_href": reverse("raw", args=[found.id, file.name]),
     }
     try:
-        context |= _text(file, page, marked, field)
+        context |= log_page.context(file, asked)
     except (OSError, zstandard.ZstdError):
         return render(request, "dashboard/evidence.html", context | {"gone": True}, status=404)
     return render(request, "dashboard/evidence.html", context)
-
-
-def _text(file: EvidenceFile, page: int, marked: int, field: str) -> dict[str, Any]:
-    """The lines of a page; a JSON document indented; beside a marked record its content spread out."""
-    if file.name.endswith(".json") and file.blob.bytes <= MAX_JSON_BYTES:
-        with open_blob(file.blob) as stream:
-            spread = evidence_text.spread_json(stream.read(MAX_JSON_BYTES))
-        if spread is not None:
-            lines = [evidence_text.Line(i, text) for i, text in enumerate(spread, 1)]
-            return {"lines": lines, "more": False, "indented": True, "hits": attempt_page.hits(spread, field)}
-    with open_blob(file.blob) as stream:
-        text = evidence_text.read_lines(stream, (page - 1) * LINES_PER_PAGE + 1, LINES_PER_PAGE)
-    context: dict[str, Any] = {"lines": text.lines, "more": text.more}
-    if marked and file.name.endswith(".jsonl"):
-        with open_blob(file.blob) as stream:
-            record = evidence_text.read_record(stream, marked)
-        context |= {"record": attempt_page.record_lines(record, field)} if record else {}
-    return context
 
 
 @require_safe

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 #: Longest part of a line that a page shows; stream records are long.
 MAX_LINE_CHARS = 4_000
+#: Once a page holds this many characters, its further lines are cut to the second length, so that a page stays one.
+MAX_PAGE_CHARS = 1_000_000
+SHORT_LINE_CHARS = 200
 #: Longest record, in bytes, that is taken apart for reading.
 MAX_RECORD_BYTES = 2 * 1024 * 1024
 #: Bytes read at a time.
@@ -17,7 +21,7 @@ _BLOCK = 256 * 1024
 
 @dataclass(frozen=True)
 class Line:
-    """``n`` counts from 1. ``n_cut`` characters at the end are left out."""
+    """``n`` counts from 1. ``n_cut`` bytes at the end are left out (where the whole line was at hand, characters)."""
 
     n: int
     text: str
@@ -33,18 +37,26 @@ class Lines:
     more: bool
 
 
-def read_lines(stream: BinaryIO, first: int, n: int) -> Lines:
-    """``n`` lines from line ``first`` (from 1). What is before is skipped without being kept."""
+def read_lines(stream: BinaryIO, first: int, n: int, *, at: int = 1, whole: int = 0) -> Lines:
+    """``n`` lines from line ``first`` (from 1). What is before is skipped without being kept.
+
+    ``at``: the line that the stream begins in. ``whole``: a line that is shown in full length however much stands before it.
+    """
     kept: list[Line] = []
-    number = 0
-    for number, raw, n_cut in _capped_lines(stream, first, MAX_LINE_CHARS * 4):  # UTF-8: at most four bytes a character
+    room = MAX_PAGE_CHARS
+    for number, raw, n_cut in _capped_lines(stream, first, MAX_LINE_CHARS * 4, at):  # UTF-8: at most four bytes a character
         if number < first:
             continue
         if len(kept) == n:
             return Lines(first, kept, more=True)
-        text = raw.decode("utf-8", errors="replace").rstrip("\r\n")
-        kept.append(Line(number, text[:MAX_LINE_CHARS], n_cut + max(0, len(text) - MAX_LINE_CHARS)))
+        kept.append(_line(number, raw, n_cut, MAX_LINE_CHARS if room > 0 or number == whole else SHORT_LINE_CHARS))
+        room -= len(kept[-1].text)
     return Lines(first, kept, more=False)
+
+
+def _line(number: int, raw: bytes, n_cut: int, most: int) -> Line:
+    text = raw.decode("utf-8", errors="replace").rstrip("\r\n")
+    return Line(number, visible(text[:most]), n_cut + max(0, len(text) - most))
 
 
 def read_around(stream: BinaryIO, wanted: Collection[int], around: int) -> list[list[Line]]:
@@ -57,8 +69,7 @@ def read_around(stream: BinaryIO, wanted: Collection[int], around: int) -> list[
             break
         if number not in near:
             continue
-        text = raw.decode("utf-8", errors="replace").rstrip("\r\n")
-        line = Line(number, text[:MAX_LINE_CHARS], n_cut + max(0, len(text) - MAX_LINE_CHARS))
+        line = _line(number, raw, n_cut, MAX_LINE_CHARS)
         if passages and passages[-1][-1].n == number - 1:
             passages[-1].append(line)
         else:
@@ -66,9 +77,20 @@ def read_around(stream: BinaryIO, wanted: Collection[int], around: int) -> list[
     return passages
 
 
-def read_record(stream: BinaryIO, n: int) -> list[str] | None:
-    """Line ``n`` as JSON spread out for reading; None if it is no JSON or too long."""
-    for number, raw, n_cut in _capped_lines(stream, n, MAX_RECORD_BYTES):
+#: What colours a terminal or sets a window's title; it says nothing on a page.
+TERMINAL_CODES = re.compile("\x1b\\[[0-9;:?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)")
+_CONTROLS = {c: chr(0x2400 + c) for c in range(0x20) if c != 9} | {0x7F: "\u2421"}
+_CONTROLS |= {c: f"<{c:04X}>" for c in (*range(0x80, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+
+
+def visible(text: str) -> str:
+    """Text without a terminal's codes; other control characters, and those that would turn the order of reading, as signs."""
+    return (TERMINAL_CODES.sub("", text) if "\x1b" in text else text).translate(_CONTROLS)
+
+
+def read_record(stream: BinaryIO, n: int, *, at: int = 1) -> list[str] | None:
+    """Line ``n`` as JSON spread out for reading; None if it is no JSON or too long. ``at``: the line that the stream begins in."""
+    for number, raw, n_cut in _capped_lines(stream, n, MAX_RECORD_BYTES, at):
         if number == n:
             return None if n_cut else spread_json(raw)
     return None
@@ -95,9 +117,9 @@ def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _capped_lines(stream: BinaryIO, keep_from: int, most: int) -> Iterator[tuple[int, bytes, int]]:
+def _capped_lines(stream: BinaryIO, keep_from: int, most: int, number: int = 1) -> Iterator[tuple[int, bytes, int]]:
     """(line number, its first ``most`` bytes, how many bytes were left out); lines before ``keep_from`` come empty."""
-    number, head, length = 1, bytearray(), 0
+    head, length = bytearray(), 0
     while block := stream.read(_BLOCK):
         start = 0
         while (end := block.find(b"\n", start)) >= 0:

@@ -14,6 +14,7 @@ from speccore.errors import BlobTooLarge, HashMismatch
 
 from specweb.accounts.models import Team
 
+from .frames import FrameWriter, read_index
 from .models import Blob
 
 CHUNK = 256 * 1024
@@ -64,6 +65,17 @@ def open_blob(blob: Blob) -> BinaryIO:
     return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).stream_reader(raw, read_across_frames=True, closefd=True)
 
 
+def open_at_line(blob: Blob, line: int) -> tuple[BinaryIO, int, int | None]:
+    """The uncompressed bytes from shortly before a line (from 1): the stream, the number of the line that it begins in, and
+    how many lines the file has where that is known. The caller closes the stream. Raises ``OSError`` if the file is gone."""
+    raw = _path(blob.path).open("rb")
+    index = read_index(raw)
+    offset, first = index.begin(line) if index else (0, 1)
+    raw.seek(offset)
+    stream = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).stream_reader(raw, read_across_frames=True, closefd=True)
+    return stream, first, index.n_lines if index else None
+
+
 def read_blob(blob: Blob) -> bytes:
     """All uncompressed bytes, hashed again. Raises :class:`HashMismatch` if they have changed on disk, ``OSError`` if gone."""
     try:
@@ -108,7 +120,7 @@ class _Incoming:
 
 
 def _copy(body: Readable, out: BinaryIO, *, zstd: bool, max_bytes: int) -> tuple[int, str]:
-    """Writes ``body`` to ``out`` as one zstd frame; returns the number of uncompressed bytes and their SHA-256.
+    """Writes ``body`` to ``out`` as zstd frames with their index; returns the number of uncompressed bytes and their SHA-256.
 
     A reader hands out decompressed bytes in pieces of ``CHUNK``, so a small body that grows without end is stopped.
     """
@@ -116,16 +128,17 @@ def _copy(body: Readable, out: BinaryIO, *, zstd: bool, max_bytes: int) -> tuple
     source: Readable = body
     if zstd:
         source = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).stream_reader(body, read_across_frames=True)
-    with zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).stream_writer(out, closefd=False) as sink:
-        try:
-            while piece := source.read(CHUNK):
-                n_bytes += len(piece)
-                if n_bytes > max_bytes:
-                    raise BlobTooLarge(f"the file has more than {max_bytes:,} bytes", max_bytes=max_bytes)
-                digest.update(piece)
-                sink.write(piece)
-        except zstandard.ZstdError as error:
-            raise HashMismatch(f"the body can't be decompressed: {error}") from None
+    sink = FrameWriter(out, LEVEL)
+    try:
+        while piece := source.read(CHUNK):
+            n_bytes += len(piece)
+            if n_bytes > max_bytes:
+                raise BlobTooLarge(f"the file has more than {max_bytes:,} bytes", max_bytes=max_bytes)
+            digest.update(piece)
+            sink.write(piece)
+    except zstandard.ZstdError as error:
+        raise HashMismatch(f"the body can't be decompressed: {error}") from None
+    sink.finish()
     return n_bytes, digest.hexdigest()
 
 
