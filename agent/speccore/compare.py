@@ -359,7 +359,11 @@ def _job_checks(spec: ExperimentSpec, results: Results, facts: JobFacts, answere
         job_checks.evidence_hashes(facts.hashes_verified, facts.n_hashes, facts.hash_problem),
         # Where answers were read, each greedy point has a check of its own.
         *([] if answered.are_read and greedy_points(spec) else [job_checks.baseline_repeats(job_checks.greedy_answers(spec, results))]),
-        job_checks.noise_floor_known(facts.noise_floor, {c: facts.floors.get(c) for c in dict.fromkeys(map(point_class, spec.points))}),
+        job_checks.noise_floor_known(
+            facts.noise_floor,
+            {c: facts.floors.get(c) for c in dict.fromkeys(map(point_class, spec.points))},
+            not_restarted=spec.runtime.attached,
+        ),
         job_checks.shares_cores(facts.shares_cores),
     ]
     return sorted(found, key=lambda check: check.kind != "hard")

@@ -23,8 +23,13 @@ def evidence_hashes(verified: bool | None, n: int, problem: str) -> Check:
     return passed(name, f"{n} files of evidence have the hashes that they were announced with", hard=True, n=n)
 
 
-def noise_floor_known(noise_floor: float | None, floors: Mapping[str, KnownFloor | None] | None = None) -> Check:
-    """``floors``: by class of points, where its contrasts were looked for; ``noise_floor`` speaks for the other classes."""
+def noise_floor_known(
+    noise_floor: float | None, floors: Mapping[str, KnownFloor | None] | None = None, *, not_restarted: bool = False
+) -> Check:
+    """``floors``: by class of points, where its contrasts were looked for; ``noise_floor`` speaks for the other classes.
+
+    ``not_restarted``: of servers that stand, whose contrasts would tell nothing.
+    """
     name = "A/A known"
     known = {c: f or KnownFloor(floor=noise_floor) for c, f in (floors or {"": None}).items()}
     evidence = {c or "all points": f.model_dump(mode="json", exclude_defaults=True) for c, f in known.items()}
@@ -32,7 +37,8 @@ def noise_floor_known(noise_floor: float | None, floors: Mapping[str, KnownFloor
     if any(f.floor is None for f in known.values()):
         blocks = max(f.n_blocks for f in known.values())
         preset = f"the preset noise-floor with {blocks} block{'' if blocks == 1 else 's'}" if blocks else "the preset noise-floor"
-        remedy = f"where unknown it is taken as 0; each run of {preset} on this host adds a contrast"
+        adds = "servers that stand can't tell it" if not_restarted else f"each run of {preset} on this host adds a contrast"
+        remedy = f"where unknown it is taken as 0; {adds}"
         return failed(name, f"this host's noise floor {'; '.join(words)}: {remedy}", floors=evidence)
     return passed(name, f"this host's noise floor {'; '.join(words)}", floors=evidence)
 

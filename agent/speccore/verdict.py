@@ -141,7 +141,7 @@ def _explains(v: VerdictInput) -> Verdict | None:
     if not v.explains:
         return None
     assert isinstance(v.speedup, Interval)
-    sentence = f"{ratio(v.speedup)} the baseline's speed by what speculation brings with it, without a draft"
+    sentence = f"{ratio(v.speedup)} the baseline's speed with the settings that its extra names, without a draft"
     return Verdict(word="inconclusive", reason="explains only", sentence=sentence)
 
 

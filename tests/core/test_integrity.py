@@ -205,6 +205,8 @@ def test_checks_of_the_job() -> None:
     assert of(job_checks.evidence_hashes(None, 8, "")) == ("soft", "not checked")
     assert of(job_checks.noise_floor_known(None)) == ("soft", "failed")
     assert of(job_checks.noise_floor_known(0.02)) == ("soft", "passed")
+    standing = job_checks.noise_floor_known(None, not_restarted=True)
+    assert standing.sentence.endswith("is unknown: where unknown it is taken as 0; servers that stand can't tell it")
     one_block = job_checks.noise_floor_known(None, {"one": KnownFloor(floor=None, n_blocks=1)})
     assert "the preset noise-floor with 1 block on this host" in one_block.sentence
     assert of(job_checks.shares_cores(True)) == ("soft", "failed")
