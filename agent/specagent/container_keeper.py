@@ -47,6 +47,7 @@ class _Wishes:
 
 
 def main(where: str) -> int:
+    """``where``: the folder of the order. Ends when container and network are removed, or that has failed, which is told there."""
     from docker.errors import APIError
 
     folder = Path(where)

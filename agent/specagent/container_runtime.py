@@ -38,6 +38,8 @@ _QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"
 
 @dataclass(frozen=True)
 class Looked:
+    """A build in an image: what is told of it, and where it is started."""
+
     info: RuntimeInfo
     place: containers.Place
 

@@ -18,6 +18,7 @@ _LOOK = "See whether this is the build that you mean to offer; nothing else stan
 
 
 def engine_findings(runtimes: Sequence[RuntimeInfo], broken: Sequence[BrokenRuntime], *, has_gpu: bool) -> list[Finding]:
+    """What doctor says of the builds: those that can be used first, then the broken ones, then what all of them lack."""
     found = [finding for r in runtimes for finding in _of_build(r)]
     found += [Finding("warn", "engine", f"can't be used: {b.why}", b.remedy, b.model_dump()) for b in broken]
     if not runtimes:

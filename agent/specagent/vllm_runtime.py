@@ -30,6 +30,8 @@ class NotUsable(ValueError):
 
 @dataclass(frozen=True)
 class Installation:
+    """A vLLM that can be used: what is told of it, and the environment that it was read from."""
+
     info: RuntimeInfo
     environment: Environment
     architectures: frozenset[str]  # of models that it has code of its own for; empty: that can't be told

@@ -25,6 +25,7 @@ def refusals(spec: ExperimentSpec, target: ModelInfo, drafts: Mapping[str, Model
 
 
 def refusal(arm: Arm, target: ModelInfo, draft: ModelInfo | None, runtime: RuntimeInfo) -> ErrorBody | None:
+    """That the engine would not start with this head, or not draft with it; None where it will, or where that is not known."""
     if arm.mode == "mtp":
         return _of_mtp(arm, target, draft, runtime)
     wanted = ARCHITECTURES.get(arm.mode)

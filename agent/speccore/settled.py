@@ -138,6 +138,7 @@ def in_order(names: Collection[str]) -> list[str]:
 
 
 def words(name: str) -> str:
+    """What people call the setting; one that a newer agent knows is told by its own name."""
     return WORDS[name][0] if name in WORDS else name.replace("_", " ")
 
 

@@ -21,6 +21,7 @@ class Fault(NamedTuple):
 
 
 def fault(error: type[SpecWebError], pattern: str, remedy: str | None = None) -> Fault:
+    """``pattern``: in any case of letters, in one line of a log. ``remedy``: in the place of the error's own."""
     return Fault(error, re.compile(pattern, re.IGNORECASE), remedy)
 
 

@@ -16,6 +16,7 @@ def missing(reason: str, code: str = "missing") -> Withheld:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
+    """A count or duration as an engine may tell it: finite, and not negative."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 
@@ -78,4 +79,5 @@ def trimmed(positions: Sequence[float]) -> list[float]:
 
 
 def padded(values: Sequence[float], width: int) -> list[float]:
+    """To ``width`` values, with zeros behind."""
     return [*values, *[0.0] * (width - len(values))]

@@ -75,4 +75,5 @@ def said_of(reply: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_counts(value: object) -> TypeGuard[list[int]]:
+    """A list of whole numbers, none negative."""
     return isinstance(value, list) and all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value)
