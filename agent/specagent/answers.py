@@ -52,6 +52,8 @@ def _failure(exchange: Exchange, response: Response, streams: bool, parsed: Pars
         return "probe_failed", "the agent was told to stop"
     if exchange.end == "refused":
         return "probe_failed", f"no connection: {exchange.error}"
+    if exchange.end == "too long":
+        return "probe_failed", exchange.error
     if exchange.end in ("timeout", "stalled"):
         waited = exchange.closed_at - exchange.sent_at
         return "probe_stalled", f"no end after {waited:.1f} s, the last byte came {exchange.closed_at - last_read_at:.1f} s before"

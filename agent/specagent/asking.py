@@ -14,7 +14,7 @@ from .receive import Segment, Stamps
 #: One client drives no more connections than this.
 MOST_AT_ONCE = 256
 
-End = Literal["closed", "timeout", "stalled", "stopped", "refused"]
+End = Literal["closed", "timeout", "stalled", "stopped", "refused", "too long"]
 
 
 class Address(NamedTuple):

@@ -35,6 +35,9 @@ ReceiverOf = Callable[[socket.socket], Receiver]
 #: How often a silent connection looks at its deadline, and the loop at ``stop``.
 _LOOK_S = 0.25
 _CONNECT_S = 5.0
+#: Of one answer: the longest that can be asked for, with an event for each token, has half of it.
+MOST_BYTES = 256 << 20
+_KEPT_OF_TOO_LONG = 100  # reads; nobody looks through more of what is no answer
 #: With as many answers at once the loop rests between looks.
 _REST_FROM = 4
 _REST_S = 0.0009
@@ -122,7 +125,21 @@ class _Watch:
 class _Flight:
     """One request under way."""
 
-    __slots__ = ("began_at", "connected_at", "out", "path", "payload", "receiver", "request", "scheduled_at", "sent_at", "sock", "state")
+    __slots__ = (
+        "began_at",
+        "connected_at",
+        "n_bytes",
+        "n_counted",
+        "out",
+        "path",
+        "payload",
+        "receiver",
+        "request",
+        "scheduled_at",
+        "sent_at",
+        "sock",
+        "state",
+    )
 
     def __init__(self, request: Request, path: str, payload: bytes, scheduled_at: float | None, sock: socket.socket, now: float) -> None:
         self.request, self.path, self.payload, self.scheduled_at, self.sock = request, path, payload, scheduled_at, sock
@@ -130,9 +147,17 @@ class _Flight:
         self.state = _CONNECTING
         self.out = b""
         self.receiver: Receiver | None = None
+        self.n_bytes = self.n_counted = 0
+
+    def is_too_long(self, came: list[Segment]) -> bool:
+        """Counts what came since it was asked last."""
+        self.n_bytes += sum(len(s.data) for s in came[self.n_counted :])
+        self.n_counted = len(came)
+        return self.n_bytes > MOST_BYTES
 
     def exchange(self, end: End, error: str, now: float) -> Exchange:
         came = self.receiver.segments() if self.receiver else []
+        came = came[:_KEPT_OF_TOO_LONG] if self.n_bytes > MOST_BYTES else came
         stamps: Stamps = self.receiver.stamps if self.receiver else "user"
         said = error or (self.receiver.error if self.receiver else "")
         return Exchange(
@@ -321,6 +346,8 @@ class _Loop:
                 self._finish(flight, "stopped")
             elif flight.state in (_CONNECTING, _SHAKING_HANDS) and now - flight.began_at > _CONNECT_S:
                 self._finish(flight, "refused", f"no connection within {_CONNECT_S:g} s")
+            elif flight.is_too_long(came):
+                self._finish(flight, "too long", f"more than {MOST_BYTES >> 20} MiB came for one request")
             elif came and now - came[-1].read_at_s > _LOOK_S and _is_whole(came):
                 self._finish(flight, "closed")  # the server keeps the connection although it was asked to close it
             elif now - flight.sent_at > self._timeout_s:

@@ -64,7 +64,7 @@ def _seen(dialect: ModuleType, one: Probed, exchange: Exchange | None) -> Second
 def answer_of(exchange: Exchange) -> tuple[object, str]:
     """The decoded JSON of an answer in one piece, and in words why there is none."""
     response = parse_response(exchange.segments)
-    if exchange.end in ("timeout", "stalled", "refused") or response.status != 200:
+    if exchange.end in ("timeout", "stalled", "refused", "too long") or response.status != 200:
         why = exchange.error or response.problem or f"HTTP {response.status} ({exchange.end}): {response.text().strip()[:200]}"
         return None, why
     try:

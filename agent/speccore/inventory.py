@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -13,6 +13,10 @@ class Peer(BaseModel):
     """Base of what machines send: unknown fields of a newer peer are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+#: A hash: part of addresses and a key of tables.
+Identity = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
 class Capabilities(Peer):
@@ -40,7 +44,7 @@ class RuntimeInfo(Peer):
     version: str  # what --version prints, one line
     source_commit: str = ""
     backend: str = ""  # "cpu", "vulkan", "cuda", …, from the libraries that it loads
-    manifest_hash: str
+    manifest_hash: Identity
     manifest: dict[str, str] = {}  # file name: sha256
     executable: str  # path on the host; in a container, in its image; of a server that stands already, empty
     capabilities: Capabilities
@@ -106,7 +110,7 @@ class ModelInfo(Peer):
     """A model on a host: read from its file or folder, or known by the word of a server that stands already (``format``)."""
 
     alias: str
-    manifest_hash: str
+    manifest_hash: Identity
     manifest: dict[str, str] = {}
     path: str
     format: str = "gguf"  # or "hf": a folder with config.json; "served": a server tells of it and no file is known

@@ -187,6 +187,31 @@ def test_a_stream_that_never_ends_ends_at_the_limit() -> None:
     assert result.exchanges[0].end == "timeout"
 
 
+def test_an_answer_without_end_is_given_up_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that sends on and on would fill the memory, and what came would be looked through for minutes."""
+    monkeypatch.setattr(load, "MOST_BYTES", 4 << 20)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def flood() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(1 << 16)
+                client.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: ")
+                try:
+                    while True:
+                        client.sendall(b"x" * (1 << 16))
+                except OSError:
+                    pass
+
+        threading.Thread(target=flood, daemon=True).start()
+        done = load.run_load(Target(*server.getsockname()), requests(1), Closed(1, 1), timeout_s=60)
+    (exchange,) = done.exchanges
+    assert (exchange.end, exchange.error) == ("too long", "more than 4 MiB came for one request")
+    assert sum(len(s.data) for s in exchange.segments) < 100 << 18
+    ((record, _),) = load.records_of(done, openai_stream)
+    assert (record.failure, record.failure_message) == ("probe_failed", "more than 4 MiB came for one request")
+
+
 def test_a_stop_ends_all_and_begins_none() -> None:
     stop = threading.Event()
     with ReplayServer(Script([(5, event("x", 1))], framing="chunked", end="hold", whole=False)) as server:

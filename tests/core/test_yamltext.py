@@ -112,10 +112,18 @@ def test_a_half_filled_draft_comes_back_as_it_is() -> None:
 
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9 ._+/@-]{0,20}", fullmatch=True)
-texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=60).filter(str.strip)
+#: All but what is not seen or turns the direction of writing.
+plain = st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Cf", "Zl", "Zp"))
+texts = st.text(plain, min_size=1, max_size=60).filter(str.strip)
 flags = st.dictionaries(
     st.from_regex(r"--[a-z0-9][a-z0-9-]{0,12}", fullmatch=True),
-    st.one_of(texts, st.integers(-5, 10**6), st.booleans(), st.floats(allow_nan=False, allow_infinity=False), st.lists(texts, max_size=3)),
+    st.one_of(
+        texts,
+        st.integers(-5, 10**6),
+        st.booleans(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.lists(texts, min_size=1, max_size=3),
+    ),
     max_size=3,
 )
 

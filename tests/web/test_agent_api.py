@@ -152,6 +152,14 @@ class TestInventory:
         assert refusal(world.agent.post("inventory", body)) == (400, "invalid_message")
         assert not HostInventory.objects.exists()
 
+    @pytest.mark.parametrize("identity", ["", "../../x", "a/b", "<script>", "x" * 65])
+    @pytest.mark.parametrize("of", ["runtimes", "models"])
+    def test_an_identity_that_no_address_could_hold_is_refused(self, of: str, identity: str, world: World) -> None:
+        """Pages link to it: one that can't be linked to would take them from the whole team."""
+        sent = inventory().model_dump(mode="json")
+        sent[of][0]["manifest_hash"] = identity
+        assert refusal(world.agent.post("inventory", {"protocol": 1, "inventory": sent})) == (400, "invalid_message")
+
     def test_a_changed_inventory_sends_a_queued_job_back(self, world: World) -> None:
         world.agent.poll()
         world.agent.send_inventory()

@@ -219,3 +219,28 @@ def test_html_from_a_build_is_escaped(people: sample.People, tmp_path: Path) -> 
         assert "<script>alert" not in text, path
         assert "<b>bold" not in text, path
         assert not re.search(r"<[^>]+\s(?:style|on\w+)=", text), path
+
+
+def test_names_that_mean_harm_are_shown_and_do_nothing(people: sample.People) -> None:
+    bad = f"{sample.NASTY}\u202e" + "x" * 200
+    host = sample.host_with_inventory(people.team)
+    can = Capabilities(dialect=bad, flags={}, spec_types=[bad])
+    odd = older(version=bad, backend=bad, source_commit=bad, executable=bad, oddities=[bad], kind="container", image=bad)
+    attached = older(kind="attached", servers={bad: "javascript:alert(1)"}, manifest_hash=ATTACHED, executable="")
+    of_later = RuntimeInfo(engine="of-2031", version=bad, manifest_hash=BOXED, executable=bad, capabilities=can)
+    changed(
+        host,
+        runtimes=[odd, attached, of_later],
+        broken_runtimes=[BrokenRuntime(engine=bad, kind=bad, path=bad, why=bad, remedy=bad)],
+        problems=[bad],
+        sensors={bad: bad},
+        labels={bad: bad},
+        cpu_model=bad,
+    )
+    builds = [reverse("runtime", args=[h]) for h in (NEW, ATTACHED, BOXED)]
+    for path in (reverse("runtimes"), reverse("hosts"), reverse("host", args=[host.pk]), reverse("experiment-new"), *builds):
+        answer = as_user(people.owner).get(path)
+        assert answer.status_code == 200, path
+        text = answer.content.decode()
+        assert "<script>alert" not in text
+        assert 'href="javascript:' not in text
