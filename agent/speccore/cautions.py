@@ -148,6 +148,8 @@ def _of_ngram(i: int, arm: Arm, longest: int) -> Iterator[SpecProblem]:
     drafter = next((d for d in arm.drafters if d in _NGRAM_DEFAULTS), None)
     if drafter is not None and arm.ngram_size is None and longest <= _SHORT_ANSWER:
         looked_up, drafted = _NGRAM_DEFAULTS[drafter]
+        limit = arm.draft_limit if drafter == arm.mode else arm.also_limit
+        drafted = drafted if limit is None else limit
         words = f"unset, the engine looks for {looked_up} equal tokens and drafts {drafted}: answers of {longest} tokens seldom repeat that much; try 4"
         yield caution(f"arms.{i}.ngram_size", words)
 

@@ -200,6 +200,20 @@ def test_a_model_that_cannot_take_a_long_draft_back_is_told_before_it_runs(arm: 
     assert (said in found) if said else found == ""
 
 
+@pytest.mark.parametrize(
+    ("arm", "drafted"),
+    [
+        ({"mode": "mtp", "draft_limit": 3, "also": ["ngram-simple"]}, 48),
+        ({"mode": "mtp", "draft_limit": 3, "also": ["ngram-simple"], "also_limit": 4}, 4),
+        ({"mode": "ngram-mod"}, 64),
+        ({"mode": "ngram-mod", "draft_limit": 8}, 8),
+    ],
+)
+def test_what_lookup_would_draft_follows_the_limit_that_it_has(arm: dict[str, Any], drafted: int) -> None:
+    (found,) = (c.message for c in cautions(spec_of(**arm), WORKLOADS, []) if c.field == "arms.1.ngram_size")
+    assert f"equal tokens and drafts {drafted}: " in found
+
+
 # --- whether all of them were on ---
 
 
