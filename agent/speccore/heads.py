@@ -13,7 +13,7 @@ from .inventory import ModelInfo, RuntimeInfo
 from .spec import Arm, ExperimentSpec
 
 #: What the file of a head calls its architecture, by mode.
-ARCHITECTURES = {"eagle3": "eagle3", "dflash": "dflash"}
+ARCHITECTURES = {"eagle3": "eagle3", "dflash": "dflash", "dspark": "dflash"}  # the last is a kind of the one before
 
 
 def refusals(spec: ExperimentSpec, target: ModelInfo, drafts: Mapping[str, ModelInfo], runtime: RuntimeInfo) -> dict[str, ErrorBody]:

@@ -69,6 +69,9 @@ def test_a_whole_model_is_no_eagle_head_of_llama_server() -> None:
     said = words(EAGLE, model("target"), model("head", architecture="llama"))
     assert said == "head_missing: arm 'e': head is no eagle3 head: its architecture is llama, and a head's is eagle3"
     assert words(EAGLE, model("target"), model("head", architecture="eagle3")) == ""
+    dspark = Arm(name="d", mode="dspark", draft_model="head", draft_limit=2)
+    assert words(dspark, model("target"), model("head", architecture="llama")).endswith("its architecture is llama, and a head's is dflash")
+    assert words(dspark, model("target"), model("head", architecture="dflash")) == ""
     assert words(EAGLE, model("target"), model("head", architecture="")) == ""
     assert words(EAGLE, model("target"), model("head", architecture="LlamaForCausalLMEagle3"), "vllm") == ""
 
