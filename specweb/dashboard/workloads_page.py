@@ -156,7 +156,7 @@ def lines(part: Iterable[tuple[Item, bool]], counted: Mapping[str, Counted]) -> 
                 n_chars=read,
                 tokens=None if item.turns else counted.get(item.id),
                 about=_about(texts),
-                start=" ".join(item.opening[: 2 * START].split())[:START],
+                start=" ".join(" ".join(text[: 2 * START] for _, text in texts[:3]).split())[: 2 * START],
                 texts=[Text(role, text[:SHOWN], max(0, len(text) - SHOWN)) for role, text in texts],
                 limits=_limits(item),
             )

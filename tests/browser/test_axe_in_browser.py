@@ -10,8 +10,10 @@ from django.urls import reverse
 from playwright.sync_api import Page
 
 from specweb.experiments.models import Host, Job
+from specweb.experiments.services.submission import seed_workload
 from tests.browser.visitors import CHROMIUM, visitor
 from tests.web import sample
+from tests.worlds import workload
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -38,7 +40,7 @@ def both(people) -> tuple[sample.Run, sample.Run]:
 
 
 def pages(done: sample.Run, running: sample.Run) -> dict[str, str]:
-    attempt = done.attempts[1].pk
+    attempt, own = done.attempts[1].pk, seed_workload(workload("own"), done.experiment.team, done.experiment.created_by)
     return {
         "overview": "/",
         "running": reverse("experiment", args=[running.experiment.pk]),
@@ -55,6 +57,9 @@ def pages(done: sample.Run, running: sample.Run) -> dict[str, str]:
         "engine build": reverse("runtime", args=["a" * 64]),
         "enrol": reverse("host-enrol"),
         "presets": reverse("presets"),
+        "workloads": reverse("workloads"),
+        "workload": reverse("workload", args=[own.pk]),
+        "upload of prompts": reverse("workload-new"),
     }
 
 
