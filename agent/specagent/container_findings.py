@@ -29,10 +29,18 @@ def sockets(configured: list[str]) -> list[Path]:
 
 
 def container_engine(
-    docker: Path, *, has_nvidia: bool = False, is_root: bool | None = None, find: Callable[[str], str | None] = shutil.which
+    docker: Path,
+    *,
+    wanted: bool = False,
+    has_nvidia: bool = False,
+    is_root: bool | None = None,
+    find: Callable[[str], str | None] = shutil.which,
 ) -> list[Finding]:
-    """``has_nvidia``: whether a card of NVIDIA's is seen; ``is_root``: None for this program's own."""
+    """``wanted``: whether the configuration names an image; ``has_nvidia``: whether a card of NVIDIA's is seen; ``is_root``: None for this program's own."""
     if not os.path.exists(docker):  # unlike Path.exists() also of a name that is too long for one
+        if wanted:
+            remedy = "Install Docker and start it, or name its socket under docker or in DOCKER_HOST."
+            return [Finding("warn", _SUBJECT, f"none at {docker}, and the configuration names images", remedy)]
         return [Finding("ok", _SUBJECT, "none: engines run as processes")]
     try:
         version, info = _get(docker, "/version"), _get(docker, "/info")

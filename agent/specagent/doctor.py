@@ -29,6 +29,7 @@ def findings(config: Config, config_path: Path | None, host: Host, server: list[
     system = f"{inventory.os['system']} {inventory.os['release']}, {inventory.os['machine']}, {libc}"
     has_nvidia = any(isinstance(card, NvidiaCard) for card in host.gpus.cards)
     threads = f"an engine gets {inventory.default_threads()} of {inventory.n_cores} cores unless the experiment says otherwise"
+    boxed = [r for r in config.runtimes if r.image]
     return [
         Finding("ok", "machine", f"{inventory.hostname}, {system}"),
         Finding("ok", "hardware", f"{inventory.hardware_name()}, {inventory.memory_bytes / GIB:.1f} GiB of memory"),
@@ -41,7 +42,7 @@ def findings(config: Config, config_path: Path | None, host: Host, server: list[
         *(Finding("warn", "problem", p, "Mend it, or take the entry out of the configuration.") for p in inventory.problems),
         *_sensors(inventory.sensors),
         _containment(processes.cgroup_parent()),
-        *(f for socket in sockets([r.docker for r in config.runtimes if r.image]) for f in container_engine(socket, has_nvidia=has_nvidia)),
+        *(f for socket in sockets([r.docker for r in boxed]) for f in container_engine(socket, wanted=bool(boxed), has_nvidia=has_nvidia)),
         *server,
     ]
 

@@ -38,7 +38,7 @@ MAX_ALIAS = 200
 class NoEngine(HostError):
     code = "no_engine"
     retry = False
-    remedy = "Install llama-server and name it in the configuration under runtimes, in LLAMA_SERVER, or on the PATH."
+    remedy = "Name llama-server or vLLM in the configuration under runtimes; llama-server is also found by LLAMA_SERVER and on the PATH."
 
 
 @dataclass

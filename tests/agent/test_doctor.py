@@ -237,6 +237,8 @@ def docker(tmp_path: Path) -> Iterator[Path]:
 def test_a_container_engine_is_named(docker: Path, tmp_path: Path) -> None:
     assert container_engine(docker)[0].text.startswith("Docker 20.10.24 answers: engines can run in its containers")
     assert container_engine(tmp_path / "none")[0].level == "ok"
+    (wanted,) = container_engine(tmp_path / "none", wanted=True)
+    assert (wanted.level, wanted.text) == ("warn", f"none at {tmp_path / 'none'}, and the configuration names images")
     dead = tmp_path / "dead.sock"
     with socket.socket(socket.AF_UNIX) as s:
         s.bind(str(dead))
