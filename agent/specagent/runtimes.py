@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from speccore import engines
@@ -139,8 +140,8 @@ def check_environment(entry: RuntimeEntry) -> None:
     """Raises :class:`RuntimeBroken` for a variable that no owner's configuration may set for this engine."""
     never: Mapping[str, str] = engines.engine(entry.engine).NEVER_ENVIRONMENT
     for name in entry.env:
-        if name in never:
-            raise RuntimeBroken(f"env: {name} {never[name]}", f"Remove {name} from the env of this runtime in the agent's configuration.")
+        if why := next((why for known, why in never.items() if fnmatchcase(name, known)), ""):
+            raise RuntimeBroken(f"env: {name} {why}", f"Remove {name} from the env of this runtime in the agent's configuration.")
 
 
 def _vllm(entry: RuntimeEntry, cache: FileCache) -> Runtime:

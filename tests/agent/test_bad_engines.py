@@ -74,6 +74,13 @@ def test_an_environment_that_runs_other_code_is_refused_by_name(name: str) -> No
     assert name in caught.value.remedy
 
 
+@pytest.mark.parametrize("name", ["LLAMA_ARG_SPEC_TYPE", "LLAMA_ARG_TOOLS", "LLAMA_API_KEY", "LD_PRELOAD", "GGML_BACKEND_PATH"])
+def test_an_environment_that_says_flags_of_llama_server_is_refused(name: str) -> None:
+    """A baseline that is told ``LLAMA_ARG_SPEC_TYPE`` would speculate."""
+    with pytest.raises(RuntimeBroken, match=f"env: {name}"):
+        check_environment(RuntimeEntry(path=Path("/opt/llama-server"), env={"CUDA_VISIBLE_DEVICES": "0", name: "x"}))
+
+
 @pytest.mark.parametrize("name", ["../../../etc/passwd", "/etc/passwd", "models/../draft.gguf", "draft.gguf\x00.txt"])
 def test_a_path_is_no_name_of_a_model(name: str, tell: Tell, config_file: Path, tmp_path: Path) -> None:
     """A person names what the owner offers: nothing that they write becomes a path."""

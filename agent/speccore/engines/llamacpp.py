@@ -109,8 +109,13 @@ IMAGES = {
     "sycl": "ghcr.io/ggml-org/llama.cpp:server-intel",
 }
 IMAGE_ENTRY = 1
-#: Names in the environment that no owner's configuration may set, with the reason.
-NEVER_ENVIRONMENT: dict[str, str] = {}
+#: Names in the environment that no owner's configuration may set, with the reason; a star stands for any ending.
+NEVER_ENVIRONMENT: dict[str, str] = {
+    "LLAMA_ARG_*": "sets a flag of the engine past every rule, in the baseline too",
+    "LLAMA_API_KEY": "closes the engine to the agent",
+    **dict.fromkeys(("HF_TOKEN", "LLAMA_CACHE"), "is for downloads, and there are none"),
+    **dict.fromkeys(("LD_PRELOAD", "LD_AUDIT", "GGML_BACKEND_PATH"), "puts code into the engine that no hash of the build covers"),
+}
 MODEL_FORMATS = ("gguf",)
 
 #: llama.cpp rounds the context of a sequence up to a multiple of this.
