@@ -54,7 +54,7 @@ class Run:
 @dataclass(frozen=True)
 class CompareRow:
     hardware: str
-    setup: str
+    setup: list[str]
     arm: str
     not_restarted: bool
     self_run: bool
@@ -162,7 +162,7 @@ def _row(row: Row) -> CompareRow:
     shown = row.shown
     return CompareRow(
         hardware=shown.hardware or "not told",
-        setup=shown.setup,
+        setup=shown.setup.split(", ") if shown.setup else [],
         arm=shown.comparison.arm.name,
         not_restarted=shown.not_restarted,
         self_run=shown.self_run,
