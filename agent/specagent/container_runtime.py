@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -159,7 +159,7 @@ def _ask(client: Any, place: containers.Place, engine: str, argv: Sequence[str],
         container = client.create_container_from_config(made, f"specweb-look-{attempt}")["Id"]
         out: list[tuple[bytes | None, bytes | None]] = []
         stream = client.attach(container, stdout=True, stderr=True, stream=True, demux=True)
-        reader = threading.Thread(target=lambda: out.extend(stream), daemon=True)
+        reader = threading.Thread(target=take, args=(stream, out), daemon=True)
         reader.start()
         client.start(container)
         reader.join(_ASK_TIMEOUT_S)
@@ -179,6 +179,15 @@ def _ask(client: Any, place: containers.Place, engine: str, argv: Sequence[str],
         return Answer("", f"can't be started: {explained(error)}")
     finally:
         remove_attempt(place.docker, attempt)
+
+
+def take(stream: Iterable[tuple[bytes | None, bytes | None]], out: list[tuple[bytes | None, bytes | None]]) -> None:
+    """To its end, and keeps as much of it as of any program that is asked."""
+    n_bytes = 0
+    for part in stream:
+        if n_bytes < probing.MOST_BYTES:
+            out.append(part)
+            n_bytes += sum(len(data or b"") for data in part)
 
 
 def _remedy(entry: RuntimeEntry, how: str) -> str:

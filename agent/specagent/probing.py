@@ -18,7 +18,7 @@ from speccore.inventory import Capabilities
 
 ASK_TIMEOUT_S = 60.0
 #: Of what a program prints no more is read: a help has some hundred kilobytes.
-_MOST_BYTES = 8 << 20
+MOST_BYTES = 8 << 20
 _CPUINFO = Path("/proc/cpuinfo")
 #: Instruction sets that llama.cpp's processor library is compiled for, by the suffix of the function that tells, with the names
 #: that the kernel has for them. Of several names one is enough.
@@ -105,7 +105,7 @@ def ask(executable: Path, words: str | Sequence[str], env: Mapping[str, str], ti
 
 def _read(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read(_MOST_BYTES).decode("utf-8", "replace")
+    return file.read(MOST_BYTES).decode("utf-8", "replace")
 
 
 def ended(returncode: int, said: str) -> str:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from specagent import containers, processes
+from specagent import container_runtime, containers, probing, processes
 from specagent.config import Config, Limits, RuntimeEntry
 from specagent.container_start import ContainerStart, seen_pid
 from specagent.container_stats import held
@@ -205,3 +205,12 @@ def test_what_an_image_said_is_remembered_and_files_still_are_not_mixed_up_with_
     assert again.recall("sha256:1 help") == "usage"
     assert again.recall("sha256:2 help") is None
     assert again.get(file, "sha256") == digest
+
+
+def test_of_what_a_program_in_an_image_prints_so_much_is_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "MOST_BYTES", 1000)
+    kept: list[tuple[bytes | None, bytes | None]] = []
+    asked = iter([(b"x" * 400, None)] * 50 + [(None, b"y" * 400)] * 50)
+    container_runtime.take(asked, kept)
+    assert sum(len(part or b"") for pair in kept for part in pair) == 1200
+    assert next(asked, None) is None  # read to its end all the same: a full pipe would hold it up
