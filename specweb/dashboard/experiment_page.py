@@ -36,7 +36,7 @@ def held_fixed(spec: ExperimentSpec, job: Job, alias: str, inventory: HostInvent
     facts += [
         Fact("context", f"{e.context:,} tokens per slot{kv}"),
         Fact("slots", str(e.slots)),
-        Fact("threads", str(e.threads) if e.threads else "the host's default"),
+        Fact("threads", str(e.threads) if e.threads else "as the servers were started" if spec.runtime.attached else "the host's default"),
         Fact("prefix cache", "on" if e.prefix_cache else "off"),
         *(Fact(flag, "", " ".join(map(str, v)) if isinstance(v, list) else str(v)) for flag, v in e.extra.items()),
         Fact("warm-up", _warmup(spec)),

@@ -122,6 +122,16 @@ def test_progress_comes_without_a_reload_and_the_answer_with_one(live_server, ru
         assert someone.complaints == []
 
 
+def test_what_a_check_found_is_in_sight_on_a_phone(live_server, run):
+    with visitor(live_server.url, 390) as someone:
+        page = someone.page
+        someone.go(reverse("experiment", args=[run.experiment.id]))
+        page.click(".integrity > summary")
+        edges = page.evaluate("[...document.querySelectorAll('.integrity .checks td')].map(e => e.getBoundingClientRect().right)")
+        assert edges
+        assert max(edges) <= 390
+
+
 def test_a_keyboard_reaches_content_and_wide_tables(live_server, run):
     with visitor(live_server.url, 390) as someone:
         page = someone.page

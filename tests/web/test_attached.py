@@ -150,6 +150,13 @@ def test_every_page_with_a_verdict_says_not_restarted(job: Job, who: sample.Peop
     assert "Take it home" not in page
 
 
+def test_what_nobody_set_is_not_called_the_hosts_default(job: Job, who: sample.People, client: Client) -> None:
+    client.force_login(who.mate)
+    page = client.get(reverse("experiment", args=[job.experiment_id])).content.decode()
+    assert "as the servers were started" in page
+    assert "default</dd>" not in page
+
+
 def test_the_interface_for_programs_says_it_too(job: Job, who: sample.People) -> None:
     told = Program(who.owner).get(f"experiments/{job.experiment_id}").json()
     assert [c["not_restarted"] for c in told["comparisons"]] == [True]
