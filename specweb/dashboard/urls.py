@@ -6,6 +6,7 @@ from django.urls import path
 from . import (
     compare_views,
     control_views,
+    diff_views,
     evidence_views,
     form_views,
     host_views,
@@ -51,6 +52,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/numbers", views.numbers, name="numbers"),
     path("jobs/<uuid:job_id>/evidence", evidence_views.evidence_list, name="evidence-list"),
     path("attempts/<uuid:attempt_id>/", evidence_views.attempt, name="attempt"),
+    path("attempts/<uuid:attempt_id>/diff", diff_views.diff, name="trial-diff"),
     path("attempts/<uuid:attempt_id>/evidence/<str:name>", evidence_views.evidence, name="evidence"),
     path("attempts/<uuid:attempt_id>/raw/<str:name>", evidence_views.raw, name="raw"),
 ]

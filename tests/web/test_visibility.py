@@ -103,6 +103,7 @@ PAGES = {
     "jobs/<uuid:job_id>/numbers": readable(query=f"?arm={MARKER}-3&point={POINT}"),
     "jobs/<uuid:job_id>/evidence": readable(),
     "attempts/<uuid:attempt_id>/": readable(),
+    "attempts/<uuid:attempt_id>/diff": readable(),
     "attempts/<uuid:attempt_id>/evidence/<str:name>": readable(),
     "attempts/<uuid:attempt_id>/raw/<str:name>": readable(),
 }
