@@ -7,8 +7,9 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -36,6 +37,10 @@ _NOT_RUN = re.compile(r"^\[FATAL tini \(\d+\)\] exec \S+ failed: (.+)$", re.MULT
 _QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "COLUMNS": "80"}
 
 
+#: Code that an image brings is part of its digest; and where llama-server listens every command says by itself.
+_HARMLESS_IN_IMAGES = ("LD_PRELOAD", "LD_AUDIT", "GGML_BACKEND_PATH", "PYTHON*", "LLAMA_ARG_HOST", "LLAMA_ARG_PORT")
+
+
 @dataclass(frozen=True)
 class Looked:
     """A build in an image: what is told of it, and where it is started."""
@@ -54,12 +59,22 @@ def look(entry: RuntimeEntry, cache: FileCache) -> Looked:
         raise RuntimeBroken(f"{entry.image}: {error.message}", error.remedy) from error
 
 
+def check_variables(engine: str, variables: Iterable[str]) -> None:
+    """Raises :class:`RuntimeBroken` for a variable (``NAME=value``) of an image that would change the engine past its command."""
+    never: Mapping[str, str] = engines.engine(engine).NEVER_ENVIRONMENT
+    for name in (v.partition("=")[0] for v in variables):
+        why = next((why for known, why in never.items() if fnmatchcase(name, known)), "")
+        if why and not any(fnmatchcase(name, harmless) for harmless in _HARMLESS_IN_IMAGES):
+            raise RuntimeBroken(f"the image sets {name}, which {why}", f"Take an image that doesn't set {name}.")
+
+
 def _look(client: Any, address: str, entry: RuntimeEntry, cache: FileCache) -> Looked:
     image = _image(client, entry.image)
     config = image.get("Config") or {}
     place = containers.Place(
         docker=address, image_id=str(image["Id"]), user=str(config.get("User") or ""), limits=entry.limits, gpus=tuple(entry.gpus)
     )
+    check_variables(entry.engine, config.get("Env") or [])
     asked: Asked = engines.engine(entry.engine).ASKED
     executable = _executable(entry, config.get("Entrypoint") or [], asked)
     digest = entry.image.rpartition("sha256:")[2]

@@ -40,7 +40,7 @@ _AFTER_REASON = {
     "quality": "read the answers that differ before this arm serves anybody, and try another helper or engine build",
     "shorter limit is better": "start it with the shorter limit that is named",
     "too few blocks": "run it again with 5 blocks, the usual number; if trials failed, mend that first",
-    "noise-limited": "run it again with more blocks, or on a host with less beside it: other programs and power saving make noise",
+    "noise-limited": "run it again where less runs beside it (other programs and power saving make noise), or with more blocks where the sentence names how many",
     "floor-limited": "measure on a quieter host, or ask for a larger margin",
     "explains only": "set it beside the arm whose settings it has: the rest of that arm's difference is its drafts'",
     "prompts disagree": "look at the times of each prompt, and ask each kind of work as a point of its own",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from specagent import container_runtime, containers, probing, processes
 from specagent.config import Config, Limits, RuntimeEntry
+from specagent.container_runtime import check_variables
 from specagent.container_start import ContainerStart, seen_pid
 from specagent.container_stats import held
 from specagent.containers import DRAFT, NOBODY, TARGET, Mount, Place
@@ -214,3 +215,13 @@ def test_of_what_a_program_in_an_image_prints_so_much_is_kept_and_no_more(monkey
     container_runtime.take(asked, kept)
     assert sum(len(part or b"") for pair in kept for part in pair) == 1200
     assert next(asked, None) is None  # read to its end all the same: a full pipe would hold it up
+
+
+def test_an_image_may_not_set_what_would_change_the_engine_past_its_command() -> None:
+    with pytest.raises(RuntimeBroken, match="the image sets LLAMA_ARG_SPEC_TYPE") as broken:
+        check_variables("llama-server", ["PATH=/usr/bin", "LLAMA_ARG_HOST=0.0.0.0", "LLAMA_ARG_SPEC_TYPE=ngram-simple"])
+    assert "LLAMA_ARG_SPEC_TYPE" in broken.value.remedy
+    with pytest.raises(RuntimeBroken, match="VLLM_PLUGINS"):
+        check_variables("vllm", ["VLLM_PLUGINS=mine"])
+    check_variables("llama-server", ["LLAMA_ARG_HOST=0.0.0.0"])  # as the project's own images do
+    check_variables("vllm", ["LD_PRELOAD=/usr/lib/libtcmalloc.so"])  # it is in the image, and so in its digest
