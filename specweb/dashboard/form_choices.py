@@ -166,10 +166,26 @@ def likely_pair(inventories: Iterable[HostInventory]) -> tuple[ModelInfo | None,
     for inventory in inventories:
         models = sorted(inventory.models, key=lambda m: -m.size_bytes)
         for target in models:
-            small = [m for m in models if m.size_bytes <= LIKELY_DRAFT_SHARE * target.size_bytes and _one_tokenizer(m, target)]
-            if small:
-                return target, small[0]
+            if draft := _likely_draft(target, models):
+                return target, draft
         alone = alone or next(iter(models), None)
+    return alone, None
+
+
+def _likely_draft(target: ModelInfo, largest_first: Sequence[ModelInfo]) -> ModelInfo | None:
+    small = (m for m in largest_first if m.size_bytes <= LIKELY_DRAFT_SHARE * target.size_bytes and _one_tokenizer(m, target))
+    return next(small, None)
+
+
+def pair_with(inventories: Iterable[HostInventory], alias: str) -> tuple[ModelInfo | None, ModelInfo | None]:
+    """The model of that alias with one that may draft for it, of the first host that has both; else it alone, if any has it."""
+    alone: ModelInfo | None = None
+    for inventory in inventories:
+        target = next((m for m in inventory.models if m.alias == alias), None)
+        draft = _likely_draft(target, sorted(inventory.models, key=lambda m: -m.size_bytes)) if target else None
+        if draft:
+            return target, draft
+        alone = alone or target
     return alone, None
 
 

@@ -19,6 +19,9 @@ from specweb.results import page_queries
 
 from . import form_choices
 
+#: As the database holds it.
+MAX_ALIAS = 200
+
 
 @dataclass(frozen=True)
 class Start:
@@ -33,7 +36,7 @@ def start_of(request: HttpRequest, teams: Sequence[Team]) -> Start:
     """By the address. Raises ``Http404`` for what isn't there, or not for this person."""
     team = next((t for t in teams if t.slug == request.GET.get("team")), teams[0])
     if wanted := request.GET.get("preset", ""):
-        return _preset(team, wanted)
+        return _preset(team, wanted, request.GET.get("model", "").strip()[:MAX_ALIAS])
     if wanted := request.GET.get("reproduce", ""):
         return _reproduced(request, teams, team, wanted)
     wanted = request.GET.get("from", "")
@@ -83,24 +86,29 @@ def _others_with_its_models(team: Team, job: Job, data: dict[str, Any]) -> list[
     return found
 
 
-def _preset(team: Team, wanted: str) -> Start:
+def _preset(team: Team, wanted: str, target: str) -> Start:
     try:
         found = preset(wanted)
     except SpecError:
         raise Http404 from None
-    models, missing = models_for(found, form_choices.inventories_of(offers.hosts_of(team)))
+    models, missing = models_for(found, form_choices.inventories_of(offers.hosts_of(team)), target)
     needs = f" It needs {found.needs}." if found.needs else ""
     lacking = f" None of this team’s hosts has {', '.join(missing)}: choose another model, or add it there." if missing else ""
     return Start(team, found.bound(models), f"This is the preset “{found.name}”. {found.question}{needs}{lacking}")
 
 
-def models_for(found: Preset, inventories: Sequence[Any]) -> tuple[dict[str, str], list[str]]:
-    """An alias for each role, the one that it was written for where no host has any; and the words of those that are missing."""
-    target, draft = form_choices.likely_pair(inventories)
+def models_for(found: Preset, inventories: Sequence[Any], wanted: str = "") -> tuple[dict[str, str], list[str]]:
+    """An alias for each role, the one that it was written for where no host has any; and the words of those that are missing.
+
+    ``wanted``: the alias of the target, where somebody chose one; it stands even if no host has it.
+    """
+    target, draft = form_choices.pair_with(inventories, wanted) if wanted else form_choices.likely_pair(inventories)
     named = {role: model.alias for role, model in ((TARGET, target), (DRAFT, draft)) if model and role in found.roles}
     named = {role: alias for role, alias in named.items() if not found.roles[role].like}
     if found.of == SPARE_MEMORY and (pair := form_choices.quantisations(inventories)):
         named |= {role: model.alias for role, model in zip((TARGET, LARGER), pair) if role in found.roles}
+    if wanted and TARGET in found.roles:
+        named[TARGET] = wanted
     models = found.matched([m.alias for i in inventories for m in i.models], named)
     missing = [role.words for role in found.roles.values() if role.name not in models]
     return {role.name: models.get(role.name, role.model) for role in found.roles.values()}, missing

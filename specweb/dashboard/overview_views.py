@@ -17,7 +17,7 @@ from django_htmx.http import HttpResponseClientRefresh
 from specweb.accounts.services import teams_maintained
 from specweb.results import overview_queries
 
-from . import live_views, overview_page
+from . import best_card, live_views, overview_page
 from .limits import limits
 from .views import whole_number
 
@@ -41,6 +41,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "cards": [overview_page.card(e, answers, axis) for e in experiments],
         "one": axis.place(1.0),
         "hosts": [overview_page.host_line(h, running["runs"], now, limits()) for h in hosts],
+        "best": best_card.card(request) if known else None,
         "page": page,
         "more": len(found) > N_EXPERIMENTS,
         "words": words,

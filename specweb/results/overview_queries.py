@@ -76,3 +76,8 @@ def latest_answers(job_ids: Sequence[UUID]) -> dict[UUID, list[dict[str, Any]]]:
 
 def hosts_shown(user: Viewer) -> list[Host]:
     return list(Host.objects.visible_to(user).filter(revoked_at=None).select_related("inventory").defer("inventory__content"))
+
+
+def hosts_offering(user: Viewer) -> list[Host]:
+    """The person's hosts with all that they offer (1 statement)."""
+    return list(Host.objects.visible_to(user).filter(revoked_at=None, inventory__isnull=False).select_related("inventory").order_by("name"))

@@ -74,6 +74,7 @@ class Everything:
             "name": "records.jsonl",
             "host_id": self.host.pk,
             "manifest_hash": "a" * 64,
+            "model_hash": "b" * 64,
             "slug": self.team.slug,
             "token_id": self.token.pk,
             "workload_id": self.workload.pk,
