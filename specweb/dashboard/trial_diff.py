@@ -67,6 +67,10 @@ class Section:
     n_same: int
     note: str = ""
 
+    @property
+    def has_ratios(self) -> bool:
+        return any(row.ratio for row in self.rows)
+
 
 def side(attempt: Attempt, files: Sequence[EvidenceFile], *, for_team: bool) -> Side:
     readable = [f for f in files if for_team or not f.private]
@@ -86,6 +90,7 @@ def sections(a: Side, b: Side, *, everything: bool) -> list[Section]:
     found = [
         ("trial", "Trial", _rows(_identity(a), _identity(b)), ""),
         ("numbers", "Numbers", _numbers(a, b, paired=paired), why),
+        *((f"numbers-{i}", f"Numbers at {point}", rows, "") for i, (point, rows) in enumerate(_at_points(a, b, paired=paired), 1)),
         ("phases", "Phases", _rows(_phases(a), _phases(b)), ""),
         ("settings", "Settings", _rows(_settings(a), _settings(b)), ""),
         ("command", "Command line", _rows(_command(a), _command(b)), "the port and the folder of each start left out" if a.launch else ""),
@@ -97,7 +102,7 @@ def sections(a: Side, b: Side, *, everything: bool) -> list[Section]:
     return [
         Section(id_, name, [r for r in rows if everything or r.differs], sum(not r.differs for r in rows), note)
         for id_, name, rows, note in found
-        if rows
+        if rows or note
     ]
 
 
@@ -228,16 +233,19 @@ def _machine(s: Side) -> dict[str, str]:
 
 
 def _numbers(a: Side, b: Side, *, paired: bool) -> list[Row]:
-    sides = [s.measured for s in (a, b)]
-    points = list(dict.fromkeys(p.point for m in sides if m for p in m.probes))
-    rows = []
-    for point in points:
-        one, other = (_of_point(m, point) for m in sides)
-        where = f" at {point}" if len(points) > 1 else ""
-        rows += [_number(metric, where, one.get(metric), other.get(metric), paired=paired) for metric in dict.fromkeys([*one, *other])]
-    for metric in TRIAL_METRICS:
-        rows.append(_number(metric, "", *(getattr(m, metric) if m else None for m in sides), paired=paired))
+    """Of the trials as a whole."""
+    rows = [_number(metric, *(getattr(s.measured, metric, None) for s in (a, b)), paired=paired) for metric in TRIAL_METRICS]
     return [row for row in rows if (row.a, row.b) != (NOTHING, NOTHING)]
+
+
+def _at_points(a: Side, b: Side, *, paired: bool) -> list[tuple[str, list[Row]]]:
+    """(key of a point, its numbers), in the order in which they were asked."""
+    found = []
+    for point in dict.fromkeys(p.point for s in (a, b) if s.measured for p in s.measured.probes):
+        one, other = (_of_point(s.measured, point) for s in (a, b))
+        names = dict.fromkeys([*one, *other])
+        found.append((point, [_number(metric, one.get(metric), other.get(metric), paired=paired) for metric in names]))
+    return found
 
 
 def _of_point(m: AttemptMeasurement | None, point: str) -> dict[str, Maybe]:
@@ -258,11 +266,11 @@ def _mean(probes: Sequence[ProbeMeasurement], metric: str) -> Maybe:
     return Number(value=sum(n.value for n in numbers) / len(numbers), source=numbers[0].source)
 
 
-def _number(metric: str, where: str, a: Maybe | None, b: Maybe | None, *, paired: bool) -> Row:
+def _number(metric: str, a: Maybe | None, b: Maybe | None, *, paired: bool) -> Row:
     m = METRICS[metric]
     one, other = (comparison_table.metric_cell(v, metric) if v is not None else comparison_table.Cell(NOTHING) for v in (a, b))
     ratio = ""
     if paired and metric in _RATIOS and isinstance(a, Number) and isinstance(b, Number) and a.value > 0 and b.value > 0:
         ratio = formats.ratio(b.value / a.value)
-    name = f"{m.name}{where}{f', {m.unit}' if m.unit else ''}"
+    name = f"{m.name}{f', {m.unit}' if m.unit else ''}"
     return Row(name, one.text, other.text, ratio, comparison_table.definition(metric))
