@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -98,7 +98,8 @@ def _lines(file: EvidenceFile, page: int, marked: int, field: str) -> dict[str, 
 
 
 @contextmanager
-def _opened(file: EvidenceFile, spread: Sequence[str] | None, line: int) -> Any:
+def _opened(file: EvidenceFile, spread: Sequence[str] | None, line: int) -> Iterator[tuple[BinaryIO, int]]:
+    """The text to search, and the line that it begins in."""
     if spread is not None:
         yield io.BytesIO("\n".join(spread).encode()), 1
         return
@@ -109,7 +110,6 @@ def _opened(file: EvidenceFile, spread: Sequence[str] | None, line: int) -> Any:
 
 def _search(file: EvidenceFile, spread: Sequence[str] | None, asked: Asked) -> Found:
     since = asked.since or 1
-    stream: BinaryIO
     with _opened(file, spread, since) as (stream, at):
         return evidence_search.search(stream, asked.text, asked.line, at=at, since=since)
 

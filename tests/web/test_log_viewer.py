@@ -18,10 +18,11 @@ from tests.web import sample
 from tests.web.pages import as_user, small
 
 MIB = 1024**2
-#: 200 MB: four million lines, one of 50 MB among them, and a needle behind it.
+#: 200 MB: three million lines, one of 50 MB among them, and a needle behind it.
 LINE = b"slot update: n_decoded = 1234, n_accepted = 56789\n"
 BEFORE, BEHIND = 2_000_000, 1_000_000
 LONG = 50_000_000
+SHA256 = "b59bb96741e5c96eea51f956097bb20f52d1955bd749f8721fb7788ce18f238e"
 
 
 class Repeated(io.RawIOBase):
@@ -192,10 +193,7 @@ def test_a_page_of_long_lines_stays_a_page():
 @pytest.fixture
 def great(people: sample.People) -> tuple[sample.People, EvidenceFile]:
     """A trial whose log has 200 MB."""
-    digest, body = hashlib.sha256(), great_log()
-    while piece := body.read(MIB):
-        digest.update(piece)
-    blob = stored(people, great_log(), digest=digest.hexdigest())
+    blob = stored(people, great_log(), digest=SHA256)
     file = EvidenceFile.objects.get(attempt=small(people).attempts[0], name="server.log")
     file.blob = blob
     file.save()
@@ -242,9 +240,6 @@ def test_a_log_of_200_mb_is_read_near_its_line_in_little_memory(great, monkeypat
     assert f'id="L{n_lines}" class="hit"' in last
     assert f"{n_lines:,} lines" in html.unescape(last)
     reads.clear()
-    long = page(people.owner, file, f"?line={BEFORE + 1}")
-    assert "47.7 MiB more" in html.unescape(long)
-    reads.clear()
     hit = page(people.owner, file, "?q=needle")
     assert sum(reads) >= file.blob.bytes  # from the first to the last byte
     assert f'id="L{n_lines - 1}" class="hit"' in hit
@@ -253,5 +248,6 @@ def test_a_log_of_200_mb_is_read_near_its_line_in_little_memory(great, monkeypat
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert "1,000 lines or more" in dense
+    assert "47.7 MiB more in the raw file" in dense
     assert taken < 40 * MIB
     assert f"?q=n_decoded&line={BEFORE + 4}#L{BEFORE + 4}" in dense
