@@ -136,11 +136,9 @@ def hardware_measured(user: Viewer) -> dict[str, Measured]:
 
 
 def names_to_choose(user: Viewer) -> tuple[list[str], list[str]]:
-    """Hardware and models that have results or are on the person's hosts (3 statements)."""
-    pairs = Listing.objects.visible_to(user).order_by().values_list("hardware", "target").distinct()[:MOST_NAMES]
-    measured = list(pairs)
-    hosts = Host.objects.visible_to(user).filter(revoked_at=None, inventory__isnull=False)
-    own = hosts.values_list("inventory__hardware", flat=True).distinct()[:MOST_NAMES]
-    aliases = HostModel.objects.filter(host__in=hosts).order_by().values_list("alias", flat=True).distinct()[:MOST_NAMES]
-    hardware = {h for h, _ in measured if h} | {h for h in own if h}
-    return sorted(hardware, key=str.lower), sorted({t for _, t in measured if t} | set(aliases), key=str.lower)
+    """Hardware and models that have results or are on the person's hosts (2 statements)."""
+    measured = Listing.objects.visible_to(user).order_by().values_list("hardware", "target").distinct()[:MOST_NAMES]
+    hosts = Host.objects.visible_to(user).filter(revoked_at=None, inventory__isnull=False).order_by()
+    own = hosts.values_list("inventory__hardware", "model_aliases__alias").distinct()[:MOST_NAMES]
+    hardware, models = (sorted({n for n in names if n}, key=str.lower) for names in zip(*measured, *own, ("", ""), strict=True))
+    return hardware, models
