@@ -38,7 +38,9 @@ def diff(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
         "same": other is not None and other.pk == found.pk,
     }
     if other is not None:
-        sections = trial_diff.sections(_side(request, found), _side(request, other), everything=everything)
+        if other.trial.job_id == found.trial.job_id:
+            other.trial.job = found.trial.job  # what is read of it is read once
+        sections = trial_diff.sections(*_sides(request, found, other), everything=everything)
         context |= {
             "sections": sections,
             "n_same": sum(s.n_same for s in sections),
@@ -47,6 +49,7 @@ def diff(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
     return render(request, "dashboard/trial_diff.html", context)
 
 
-def _side(request: HttpRequest, attempt: Attempt) -> trial_diff.Side:
-    for_team = page_queries.reads_texts(request.user, attempt.trial.job.experiment)
-    return trial_diff.side(attempt, page_queries.evidence_of(attempt), for_team=for_team)
+def _sides(request: HttpRequest, *attempts: Attempt) -> list[trial_diff.Side]:
+    experiments = {a.trial.job.experiment_id: a.trial.job.experiment for a in attempts}
+    for_team = {pk: page_queries.reads_texts(request.user, experiment) for pk, experiment in experiments.items()}
+    return [trial_diff.side(a, page_queries.evidence_of(a), for_team=for_team[a.trial.job.experiment_id]) for a in attempts]

@@ -123,3 +123,11 @@ def test_both_trials_must_be_readable(people):
         assert answer_of(user, a).status_code == 200
     found = rows(page(people.owner, a, b))
     assert found["experiment"][0] == "public"
+
+
+def test_it_takes_few_statements(people, django_assert_max_num_queries):
+    run, other = small(people), small(people, name="other")
+    client = as_user(people.owner)
+    for b in (of(run, "draft-3"), of(other, "off")):
+        with django_assert_max_num_queries(10 if b.trial.job_id == run.job.pk else 13):
+            assert client.get(reverse("trial-diff", args=[of(run, "off").pk]) + f"?with={b.pk}").status_code == 200
