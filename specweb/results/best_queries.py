@@ -19,8 +19,8 @@ from .models import Listing
 
 #: So many works are looked at for one page; beyond them the Compare page has the rest.
 MOST_WORKS = 400
-#: So many names of hardware, and of models, can be chosen from.
-MOST_NAMES = 1000
+#: So many pairs of hardware and model are read for the names that can be chosen from.
+MOST_NAMES = 2000
 _WORK = ("hardware", "workload", "concurrency", "occupied_context", "target_hash", "work_key")
 _HEAVY = ("comparison__numbers", "comparison__arm__settings", "comparison__point__settings", "experiment__spec")
 
@@ -136,9 +136,9 @@ def hardware_measured(user: Viewer) -> dict[str, Measured]:
 
 
 def names_to_choose(user: Viewer) -> tuple[list[str], list[str]]:
-    """Hardware and models that have results or are on the person's hosts (2 statements)."""
-    measured = Listing.objects.visible_to(user).order_by().values_list("hardware", "target").distinct()[:MOST_NAMES]
+    """Hardware and models that have results or are on the person's hosts (1 statement)."""
+    measured = Listing.objects.visible_to(user).order_by().values_list("hardware", "target")
     hosts = Host.objects.visible_to(user).filter(revoked_at=None, inventory__isnull=False).order_by()
-    own = hosts.values_list("inventory__hardware", "model_aliases__alias").distinct()[:MOST_NAMES]
-    hardware, models = (sorted({n for n in names if n}, key=str.lower) for names in zip(*measured, *own, ("", ""), strict=True))
+    pairs = measured.union(hosts.values_list("inventory__hardware", "model_aliases__alias"))[:MOST_NAMES]
+    hardware, models = (sorted({n for n in names if n}, key=str.lower) for names in zip(*pairs, ("", ""), strict=True))
     return hardware, models
