@@ -6,6 +6,7 @@ import json
 import os
 import re
 import struct
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +56,7 @@ def told(place: Path) -> dict[str, Any]:
 def test_memory_refuses_the_helper_what_the_target_alone_gets(place: Path) -> None:
     args = ("fit", place / "e.yaml", "--config", place / "agent.yaml", "--starts", 4, "--reserve", 0, "--json", place / "fit.json")
     # the real engine under a real limit of its address space: 1.2 GiB of buffers go in, 1.6 don't
-    limited = "ulimit -v 2050000; exec " + " ".join(command(*args))
+    limited = "ulimit -v 2050000; exec " + shlex.join(map(str, command(*args)))
     ran = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=120, env=os.environ.copy())
     assert ran.returncode == 0, ran.stderr
     found = told(place)

@@ -115,7 +115,7 @@ def test_a_viewer_has_no_buttons(live_server, running):
     with visitor(live_server.url, 1280, user="mate") as someone:
         for path in (reverse("experiment", args=[running.experiment.id]), reverse("hosts"), reverse("host", args=[running.lease.host_id])):
             someone.go(path)
-            assert someone.page.locator("main button, main .button").count() == 0, path
+            assert someone.page.locator("main button, main .button:not(a.quiet)").count() == 0, path  # a quiet link only leads on
         assert someone.complaints == []
 
 

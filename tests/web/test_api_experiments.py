@@ -281,7 +281,7 @@ class TestPreview:
     def test_stores_nothing(self, ready: World, owner: Program) -> None:
         answer = owner.post("experiments/preview", YAML, "application/yaml")
         assert answer.status_code == 200, answer.content
-        assert {"n_trials", "n_requests", "n_untimed", "order", "hosts", "warnings", "minutes", "looks"} == set(answer.json())
+        assert {"n_trials", "n_requests", "n_untimed", "order", "hosts", "warnings", "minutes", "looks", "attached"} == set(answer.json())
         assert not Experiment.objects.exists()
 
     def test_tells_after_which_blocks_an_arm_may_end(self, ready: World, owner: Program) -> None:
