@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import struct
 import shlex
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
