@@ -27,7 +27,7 @@ from .container_removal import agent_label, remove_attempt
 from .container_stats import NAMED, ContainerMemory
 from .docker_engine import ContainerEngineUnusable
 from .launch import GRACE_S, SHORT_GRACE_S, Ended, Engine
-from .prepared import PreparedJob, render
+from .prepared import PreparedJob, render, without_secrets
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +220,7 @@ def start_of(job: PreparedJob, arm: str, more: Sequence[str] = ()) -> ContainerS
     mounts += containers.mounts_of(draft, containers.DRAFT) if draft else []
     env = containers.environment(job.runtime.env, rendered.env)
     info = job.runtime.info
-    shown = {"env": env, "cwd": containers.SCRATCH, "host": bindings.host, "port": containers.PORT}
+    shown = {"env": without_secrets(env), "cwd": containers.SCRATCH, "host": bindings.host, "port": containers.PORT}
     return ContainerStart([*rendered.argv, *more], env, place, info.engine, info.image, mounts, shown)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -18,6 +19,9 @@ from . import containers
 from .asking import Address
 from .inventory import Host
 from .runtimes import Runtime, engine_environment
+
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY", re.IGNORECASE)
+_HIDDEN = "(set, and not shown)"
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,11 @@ def check_models(job: PreparedJob) -> None:
                 "this build has none of its own, and no code of a model's folder is ever run",
                 remedy="Take a newer build of the engine, or another model.",
             )
+
+
+def without_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    """An environment as evidence shows it: of what is a secret by its name, only that it was set."""
+    return {name: _HIDDEN if _SECRET.search(name) else value for name, value in env.items()}
 
 
 def check_loaded(job: PreparedJob, props: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from speccore import engines
 from . import attached, container_start, ready, scratch
 from .asking import Address
 from .launch import Ended, Engine
-from .prepared import PreparedJob, launch_command, render
+from .prepared import PreparedJob, launch_command, render, without_secrets
 
 
 class Running(Protocol):
@@ -99,7 +99,7 @@ def start_of(job: PreparedJob, arm: str, more: Sequence[str] = ()) -> Start:
     at = Address(ready.LOOPBACK, ready.free_port())
     rendered, environment = launch_command(job, arm, at)
     own = {k: v for k, v in environment.items() if k in job.runtime.env or k in rendered.env}
-    return ProcessStart([*rendered.argv, *more], environment, at, {"env": own, "host": at.host, "port": at.port})
+    return ProcessStart([*rendered.argv, *more], environment, at, {"env": without_secrets(own), "host": at.host, "port": at.port})
 
 
 def record_of(job: PreparedJob, attempt: str) -> Path | None:

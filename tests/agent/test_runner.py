@@ -21,6 +21,7 @@ from specagent.config import Config, ModelEntry
 from specagent.filecache import FileCache
 from specagent.inventory import Host, take_inventory
 from specagent.runtimes import Runtime
+from specagent.starting import start_of
 from speccore import engines, measure, records
 from speccore.errors import ModelFileMissing, PlanDiffers
 from speccore.inventory import RuntimeInfo
@@ -330,3 +331,14 @@ def test_two_jobs_after_each_other_share_no_port(job: Callable) -> None:
     ports = [json.loads((f / records.LAUNCH).read_text())["port"] for _, f in ran.sink.done]
     assert all(1024 < port < 65536 for port in ports)
     assert threading.active_count() < 10
+
+
+def test_a_secret_of_the_environment_reaches_the_engine_and_no_evidence(job: Callable, host: Host) -> None:
+    ran = job()
+    prepared = runner.prepare(ran.offer, ran.workloads, host)
+    secret = replace(prepared, runtime=replace(prepared.runtime, env={**prepared.runtime.env, "MY_API_KEY": "s3cret", "GGML_CUDA": "1"}))
+    start = start_of(secret, "off")
+    assert start.env["MY_API_KEY"] == "s3cret"
+    assert start.shown["env"]["GGML_CUDA"] == "1"
+    assert "MY_API_KEY" in start.shown["env"]
+    assert "s3cret" not in json.dumps(start.shown)

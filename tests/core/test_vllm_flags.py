@@ -252,6 +252,7 @@ def test_names_in_the_environment_that_no_owner_may_set() -> None:
         "VLLM_SERVER_DEV_MODE",
         "VLLM_ALLOW_INSECURE_SERIALIZATION",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
+        "HF_TOKEN",
         "LD_PRELOAD",
         "LD_AUDIT",
         "PYTHONPATH",

@@ -194,6 +194,7 @@ NEVER_ENVIRONMENT: dict[str, str] = {
     "VLLM_SERVER_DEV_MODE": "opens the engine to requests that change it",
     "VLLM_ALLOW_INSECURE_SERIALIZATION": _CODE,
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "lets requests load weights",
+    "HF_TOKEN": "is for downloads, and there are none",
     **dict.fromkeys(
         ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "LD_AUDIT"),
         "puts code into the engine that no hash of the build covers",
