@@ -152,6 +152,11 @@ def teams_submitted(user: Any) -> QuerySet[Team]:
     return Team.objects.filter(memberships__user_id=user.pk, memberships__role__in=may).order_by("name")
 
 
+def team_of(user: Any, slug: str) -> Team | None:
+    """A person's team by its slug; None also for one of others."""
+    return Team.objects.filter(slug=slug, memberships__user_id=user.pk).first()
+
+
 def memberships_of(user: Any) -> list[Membership]:
     """A person's teams with their role in each (1 statement)."""
     return list(Membership.objects.filter(user_id=user.pk).select_related("team").order_by("team__name"))

@@ -17,8 +17,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from specweb.accounts.models import Team
-from specweb.accounts.services import may_maintain, teams_maintained
+from specweb.accounts.services import may_maintain, team_of, teams_maintained
 from specweb.experiments.models import Host
 from specweb.experiments.services.hosts import CODE_LIFE, create_enrolment_code, drain_host, revoke_host, undrain_host
 from specweb.experiments.text import storable
@@ -82,7 +81,7 @@ def host(request: HttpRequest, host_id: UUID) -> HttpResponse:
 def enrol(request: HttpRequest) -> HttpResponse:
     """A form, and the code once it is made: it is shown in this one answer and never again."""
     if request.method == "POST" and (slug := request.POST.get("team")) is not None:
-        team = Team.objects.filter(slug=storable(slug), memberships__user_id=request.user.pk).first()
+        team = team_of(request.user, storable(slug))
         if team is None:
             raise Http404
         if not may_maintain(request.user, team):

@@ -17,7 +17,7 @@ from speccore.prompt_file import FEW, KEYS, MAX_BYTES, MAX_LINES, RESERVED_EVERY
 from speccore.spec import SpecProblem
 
 from specweb.accounts.models import Team
-from specweb.accounts.services import may_maintain, may_submit, teams_submitted
+from specweb.accounts.services import may_maintain, may_submit, team_of, teams_submitted
 from specweb.experiments.models import Workload
 from specweb.experiments.services import workloads as services
 from specweb.experiments.text import storable
@@ -90,7 +90,7 @@ def workload_file(request: HttpRequest, workload_id: int) -> HttpResponse:
 def workload_new(request: HttpRequest) -> HttpResponse:
     teams = list(teams_submitted(request.user))
     if request.method == "POST" and (slug := request.POST.get("team")) is not None:
-        team = Team.objects.filter(slug=storable(slug), memberships__user_id=request.user.pk).first()
+        team = team_of(request.user, storable(slug))
         if team is None:
             raise Http404
         if not may_submit(request.user, team):

@@ -15,7 +15,7 @@ from ..cycles import accepted_by_position, cycles, impossible, is_retreat
 from ..measurement import Counters, DrafterCounts, Maybe, Number, Source, Withheld, value_of
 from ..records import LOG, METRICS, RECORDS, StreamRecord
 from .shapes import DrafterShare, LogRequest, MetricsPair, ProbeCounts
-from .trust import contradictions, differing, is_number, missing, padded, trimmed, trusted, window_sums
+from .trust import OfRecord, contradictions, differing, is_number, missing, padded, trimmed, trusted, window_sums
 
 _PREFIX = "llamacpp:"
 DRAFTS, DRAFTED = f"{_PREFIX}spec_decode_num_drafts_total", f"{_PREFIX}spec_decode_num_draft_tokens_total"
@@ -95,11 +95,12 @@ def window_disagreements(counts: Sequence[ProbeCounts], metrics: MetricsPair) ->
     return window_sums(counts, metrics, {"tokens": PREDICTED, "drafted": DRAFTED, "accepted": ACCEPTED, "verify_steps": DRAFTS})
 
 
-class _Reader:
+class _Reader(OfRecord):
     """One request's sources. Methods return a number with its source, None or ``Withheld`` where a source is silent."""
 
     def __init__(self, record: StreamRecord, line: int, metrics: MetricsPair | None, log: LogRequest | None) -> None:
-        self.record, self.line, self.metrics, self.log = record, line, metrics, log
+        super().__init__(record, line)
+        self.metrics, self.log = metrics, log
         timings = record.final.get("timings")
         self.timings: dict[str, Any] = timings if isinstance(timings, dict) else {}
         self.steps = cycles(record)
@@ -112,13 +113,6 @@ class _Reader:
         self.n_retreats += self.ended_going_back()
 
     # single sources
-
-    def stream(self, value: float, field: str) -> Number:
-        return Number(value=value, source=Source(file=RECORDS, line=self.line, field=field))
-
-    def final(self, key: str) -> Number | None:
-        value = self.record.final.get(key)
-        return self.stream(value, f"final.{key}") if is_number(value) else None
 
     def timing(self, key: str) -> Number | None:
         value = self.timings.get(key)

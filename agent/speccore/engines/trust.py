@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
-from ..measurement import Counters, Maybe, Number, Withheld, value_of
-from ..records import METRICS, RECORDS
+from ..measurement import Counters, Maybe, Number, Source, Withheld, value_of
+from ..records import METRICS, RECORDS, StreamRecord
 from .shapes import MetricsPair, ProbeCounts
 
 
@@ -18,6 +18,21 @@ def missing(reason: str, code: str = "missing") -> Withheld:
 def is_number(value: object) -> TypeGuard[int | float]:
     """A count or duration as an engine may tell it: finite, and not negative."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+
+
+class OfRecord:
+    """Numbers of one request's record, each with its line and the field that it stands in."""
+
+    def __init__(self, record: StreamRecord, line: int) -> None:
+        self.record, self.line = record, line
+
+    def stream(self, value: float, field: str) -> Number:
+        return Number(value=value, source=Source(file=RECORDS, line=self.line, field=field))
+
+    def final(self, key: str) -> Number | None:
+        """Of the answer's last counts; None where it isn't among them."""
+        value = self.record.final.get(key)
+        return self.stream(value, f"final.{key}") if is_number(value) else None
 
 
 def trusted(sources: Sequence[Number | None], if_none: str) -> Maybe:

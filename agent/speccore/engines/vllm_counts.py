@@ -16,7 +16,7 @@ from ..cycles import accepted_by_position
 from ..measurement import Counters, Maybe, Number, Source, Withheld, value_of
 from ..records import METRICS, RECORDS, StreamRecord
 from .shapes import LogRequest, MetricsPair, ProbeCounts
-from .trust import contradictions, differing, is_number, missing, trimmed, trusted, window_sums
+from .trust import OfRecord, contradictions, differing, is_number, missing, trimmed, trusted, window_sums
 from .vllm_steps import is_counts, said_of, stream_steps
 from .vllm_steps import request_steps as request_steps
 
@@ -149,11 +149,12 @@ def window_disagreements(counts: Sequence[ProbeCounts], metrics: MetricsPair) ->
     return window_sums(counts, metrics, {what: _named(metrics, ALIASES[key]) or ALIASES[key][0] for what, key in keys.items()})
 
 
-class _Reader:
+class _Reader(OfRecord):
     """One request's sources. Methods return a number with its source, None or ``Withheld`` where a source is silent."""
 
     def __init__(self, record: StreamRecord, line: int, metrics: MetricsPair | None) -> None:
-        self.record, self.line, self.metrics = record, line, metrics
+        super().__init__(record, line)
+        self.metrics = metrics
         told = record.final.get("metrics")
         self.told: dict[str, Any] = told if isinstance(told, dict) else {}
         self.said = said_of(record.final)
@@ -161,13 +162,6 @@ class _Reader:
         self.shown = stream_steps(record, self.steps) if self.steps else None
 
     # single sources
-
-    def stream(self, value: float, field: str) -> Number:
-        return Number(value=value, source=Source(file=RECORDS, line=self.line, field=field))
-
-    def final(self, key: str) -> Number | None:
-        value = self.record.final.get(key)
-        return self.stream(value, f"final.{key}") if is_number(value) else None
 
     def counted(self, key: str) -> Number | None:
         """Of the reply's sums on speculation."""
