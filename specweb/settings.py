@@ -79,6 +79,8 @@ INSTALLED_APPS = [
     "specweb.accounts",
     "specweb.experiments",
     "specweb.results",
+    "specweb.reported",
+    "specweb.watching",
     "specweb.api",
     "specweb.dashboard",
 ]

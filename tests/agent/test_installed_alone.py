@@ -96,7 +96,7 @@ def test_what_is_in_it_and_what_is_not(built: Path, wheel: Path) -> None:
         assert {f"speccore/engines/reference/{name}.json" for name in builds} <= set(names)
     assert {"LICENSE", "README.md", "config.example.yaml", "pyproject.toml"} <= set(in_sdist)
     tops = {n.split("/")[0] for n in in_wheel}
-    assert tops == {"speccore", "specagent", f"specweb_agent-{specagent.__version__}.dist-info"}
+    assert tops == {"speccore", "specagent", "specclient", f"specweb_agent-{specagent.__version__}.dist-info"}
 
 
 def test_nothing_of_the_server_is_there(alone: Path, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Client of SpecWeb's public API, and the command line ``specweb``."""
