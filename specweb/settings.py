@@ -62,6 +62,8 @@ BROKER_URL = _required("BROKER_URL", "redis://127.0.0.1:6379/0")
 SPECWEB_BASE_URL = os.environ.get("SPECWEB_BASE_URL", "http://127.0.0.1:8000").rstrip("/")
 SPECWEB_EVIDENCE_DIR = Path(os.environ.get("SPECWEB_EVIDENCE_DIR") or BASE_DIR / ".specweb" / "evidence")
 SPECWEB_MAX_BLOB_BYTES = int(_number("SPECWEB_MAX_BLOB_BYTES", 1024**3))
+#: Whether the audit log keeps the address that a change was asked from.
+SPECWEB_AUDIT_ADDRESSES = _flag("SPECWEB_AUDIT_ADDRESSES", default=True)
 SPECWEB_POLL_IDLE_S = _number("SPECWEB_POLL_IDLE_S", 10.0)
 SPECWEB_POLL_RUNNING_S = _number("SPECWEB_POLL_RUNNING_S", 2.0)
 SPECWEB_STALLED_AFTER_S = _number("SPECWEB_STALLED_AFTER_S", 30.0)
@@ -94,6 +96,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "specweb.accounts.audit.middleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -152,8 +155,16 @@ STORAGES = {
 }
 
 CONTENT_SECURITY_POLICY = {
-    # The directives beside default-src are those that it doesn't cover; all only narrow.
-    "DIRECTIVES": {"default-src": [SELF], "base-uri": [NONE], "form-action": [SELF], "frame-ancestors": [NONE], "object-src": [NONE]},
+    # The directives beside default-src are those that it doesn't cover and only narrow; but for images that the page itself made:
+    # a chart becomes a PNG by being painted from its SVG.
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "img-src": [SELF, "blob:"],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+        "object-src": [NONE],
+    },
 }
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"

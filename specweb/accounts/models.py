@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.contrib.auth.models import AbstractUser
 from django.db import models
 
+from .audit_models import AuditEntry as AuditEntry
+
 
 class User(AbstractUser):
     """A person. What one may do follows from memberships, never from ``is_staff``."""

@@ -10,6 +10,7 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from . import audit
 from .models import ApiToken, LoginLink, Membership, Role, Team, User
 from .tokens import hash_of, new_secret
 
@@ -76,14 +77,18 @@ def create_token(user: User, name: str) -> tuple[ApiToken, str]:
             raise AccountError(f"You have {MAX_TOKENS} tokens, which is the most: revoke one first.")
         secret, digest = new_secret(PEOPLES_KIND)
         token = ApiToken.objects.create(user=user, name=name, prefix=secret[:PREFIX_LENGTH], hash=digest)
+        audit.record("token.make", token.pk, f"{name} ({token.prefix}…)", by=user)
     return token, secret
 
 
 def revoke_token(user: User, token_id: int, now: datetime) -> ApiToken | None:
     """Ends a token of this very person for good. None if it is not theirs, or was revoked before."""
-    if not ApiToken.objects.filter(pk=token_id, user=user, revoked_at=None).update(revoked_at=now):
-        return None
-    return ApiToken.objects.get(pk=token_id)
+    with transaction.atomic():
+        if not ApiToken.objects.filter(pk=token_id, user=user, revoked_at=None).update(revoked_at=now):
+            return None
+        token = ApiToken.objects.get(pk=token_id)
+        audit.record("token.revoke", token.pk, f"{token.name} ({token.prefix}…)", by=user)
+    return token
 
 
 def user_of_token(secret: str, now: datetime) -> User | None:
@@ -98,6 +103,7 @@ def user_of_token(secret: str, now: datetime) -> User | None:
     if token.last_used_at is None or token.last_used_at <= now - LAST_USED_STEP:
         stale = Q(last_used_at=None) | Q(last_used_at__lte=now - LAST_USED_STEP)
         ApiToken.objects.filter(stale, pk=token.pk).update(last_used_at=now)
+    audit.acts_by_token(token)
     return token.user
 
 
@@ -116,6 +122,10 @@ def set_role(team: Team, user: User, role: Role | None) -> None:
             Membership.objects.filter(team=team, user=user).delete()
         else:
             Membership.objects.update_or_create(team=team, user=user, defaults={"role": role})
+        if was != role:
+            audit.record(
+                "member.role", user.pk, user.get_username(), team=team, before=was or "not in the team", after=role or "not in the team"
+            )
 
 
 def end_sessions(user: User, *, but: str | None, now: datetime) -> int:
@@ -123,6 +133,7 @@ def end_sessions(user: User, *, but: str | None, now: datetime) -> int:
     open_ = Session.objects.filter(expire_date__gt=now).exclude(session_key=but)
     theirs = [s.session_key for s in open_.iterator() if s.get_decoded().get(SESSION_KEY) == str(user.pk)]
     Session.objects.filter(session_key__in=theirs).delete()
+    audit.record("account.end-sessions", user.pk, user.get_username(), after=f"{len(theirs)} ended")
     return len(theirs)
 
 

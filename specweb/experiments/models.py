@@ -34,6 +34,9 @@ STATE_ORDER = [
 
 
 class Visibility(models.TextChoices):
+    """Who may read an experiment; ``private``: who submitted it, nobody else."""
+
+    PRIVATE = "private", "private"
     TEAM = "team", "team"
     PUBLIC = "public", "public"
 
@@ -47,8 +50,12 @@ class Origin(models.TextChoices):
 
 class ExperimentQuerySet(models.QuerySet["Experiment"]):
     def visible_to(self, user: Viewer) -> ExperimentQuerySet:
-        """What a person may read: public experiments, and those of their own teams."""
-        return self.filter(models.Q(visibility=Visibility.PUBLIC) | models.Q(team__in=teams_of(user)))
+        """What a person may read: public experiments, and of their own teams those that aren't somebody else's private ones."""
+        public = models.Q(visibility=Visibility.PUBLIC)
+        if not user.pk:
+            return self.filter(public)
+        not_others = ~models.Q(visibility=Visibility.PRIVATE) | models.Q(created_by=user.pk)
+        return self.filter(public | models.Q(team__in=teams_of(user)) & not_others)
 
 
 class Experiment(models.Model):
@@ -77,6 +84,11 @@ class Experiment(models.Model):
     @property
     def parsed_spec(self) -> ExperimentSpec:
         return read_stored_spec(self.spec)
+
+    @property
+    def name_to_maintainers(self) -> str:
+        """As the audit log may call it: what a private one is about is its submitter's alone."""
+        return "a private experiment" if self.visibility == Visibility.PRIVATE else self.name
 
     @property
     def state(self) -> JobState:

@@ -14,6 +14,7 @@ from speccore.jobstate import HELD, JobState
 from speccore.protocol import EnrolRequest
 
 from specweb import queue
+from specweb.accounts import audit
 from specweb.accounts.models import Team
 from specweb.accounts.tokens import hash_of, new_secret
 from specweb.experiments.models import EnrolmentCode, Host, HostInventory, HostModel, HostRuntime, Job, Model, Runtime
@@ -27,7 +28,9 @@ CODE_LIFE = timedelta(hours=24)
 def create_enrolment_code(team: Team, now: datetime) -> str:
     """A secret with which one machine may become a host of the team, within a day."""
     secret, digest = new_secret("enrol")
-    EnrolmentCode.objects.create(team=team, hash=digest, expires_at=now + CODE_LIFE)
+    with transaction.atomic():
+        code = EnrolmentCode.objects.create(team=team, hash=digest, expires_at=now + CODE_LIFE)
+        audit.record("enrolment-code.make", code.pk, team=team, after=f"good until {code.expires_at:%Y-%m-%d %H:%M} UTC")
     return secret
 
 
@@ -39,6 +42,7 @@ def enrol(request: EnrolRequest, now: datetime) -> tuple[Host, str]:
             raise NotAllowed("the enrolment code is unknown, used or too old", remedy="Ask a maintainer of the team for a new code.")
         host, token = create_host(code.team, request.hostname, agent_version=request.agent_version)
         EnrolmentCode.objects.filter(pk=code.pk).update(host=host)
+        audit.record("host.enrol", host.pk, host.name, team=code.team, by=host.name, reason=f"enrolment code {code.pk}")
     return host, token
 
 
@@ -87,13 +91,17 @@ def drain_host(host: Host, *, now: datetime, by: str) -> bool:
         if not Host.objects.filter(pk=host.pk, drain_requested_at=None, revoked_at=None).update(drain_requested_at=now):
             return False
         _send_back_queued(host, now, by, f"{host} takes no new jobs (drained by {by})")
+        audit.record("host.drain", host.pk, host.name, team=host.team, by=by, before="takes jobs", after="takes no new jobs")
         transaction.on_commit(lambda: queue.send("dispatch"))
     return True
 
 
 def undrain_host(host: Host, *, now: datetime, by: str) -> bool:
     """The host takes jobs again. False if it was not draining or is revoked."""
-    ended = Host.objects.filter(pk=host.pk, revoked_at=None).exclude(drain_requested_at=None).update(drain_requested_at=None)
+    with transaction.atomic():
+        ended = Host.objects.filter(pk=host.pk, revoked_at=None).exclude(drain_requested_at=None).update(drain_requested_at=None)
+        if ended:
+            audit.record("host.undrain", host.pk, host.name, team=host.team, by=by, before="takes no new jobs", after="takes jobs")
     if ended:
         log.info("%s takes jobs again, as %s asked", host, by)
         queue.send("dispatch")
@@ -116,6 +124,7 @@ def revoke_host(host: Host, *, now: datetime, by: str) -> bool:
         for job_id in [*held.values_list("pk", flat=True), *wanted.values_list("pk", flat=True)]:
             fail_job(job_id, error, now=now, by=by)
         _send_back_queued(host, now, by, f"{host} was revoked by {by}")
+        audit.record("host.revoke", host.pk, host.name, team=host.team, by=by, after="shut out for good")
         transaction.on_commit(lambda: queue.send("dispatch"))
     return True
 

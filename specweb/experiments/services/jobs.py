@@ -13,6 +13,7 @@ from speccore.errors import AgentKeepsDying, ErrorBody, HostError, NotAllowed, N
 from speccore.jobstate import HELD, JobState, may_move
 
 from specweb import queue
+from specweb.accounts import audit
 from specweb.accounts.tokens import hash_of, new_secret
 from specweb.experiments.models import Host, Job, JobMove, Lease, Origin
 
@@ -158,10 +159,19 @@ def request_cancel(job: Job, *, now: datetime, by: str) -> bool:
 
     A stalled job's agent is told when it comes back; until then nobody has to wait for it.
     """
-    if move_job(job.pk, JobState.CANCELLED, now=now, by=by, reason=f"cancelled by {by}", sources=NOT_AT_WORK):
-        return True
-    held = Job.objects.filter(pk=job.pk, state__in=[s.value for s in HELD], cancel_requested_at=None)
-    return bool(held.update(cancel_requested_at=now, cancel_requested_by=by))
+    with transaction.atomic():
+        if move_job(job.pk, JobState.CANCELLED, now=now, by=by, reason=f"cancelled by {by}", sources=NOT_AT_WORK):
+            return _recorded(job, "cancel", by, after="cancelled")
+        held = Job.objects.filter(pk=job.pk, state__in=[s.value for s in HELD], cancel_requested_at=None)
+        asked = held.update(cancel_requested_at=now, cancel_requested_by=by)
+        return bool(asked) and _recorded(job, "cancel", by, after="its host is told with its next poll")
+
+
+def _recorded(job: Job, verb: str, by: str, *, before: str = "", after: str = "") -> bool:
+    """Tells the audit log of a change that somebody made to a job. True, so that a caller can answer with it."""
+    asked = job.experiment
+    audit.record(f"job.{verb}", job.pk, asked.name_to_maintainers, team=asked.team, by=by, before=before, after=after)
+    return True
 
 
 def request_pause(job: Job, *, now: datetime, by: str) -> bool:
@@ -169,13 +179,17 @@ def request_pause(job: Job, *, now: datetime, by: str) -> bool:
 
     False if it rests already or is done.
     """
-    open_ = Job.objects.filter(pk=job.pk, state__in=[s.value for s in PAUSABLE], pause_requested_at=None)
-    return bool(open_.update(pause_requested_at=now, pause_requested_by=by))
+    with transaction.atomic():
+        open_ = Job.objects.filter(pk=job.pk, state__in=[s.value for s in PAUSABLE], pause_requested_at=None)
+        return bool(open_.update(pause_requested_at=now, pause_requested_by=by)) and _recorded(job, "pause", by)
 
 
 def resume_job(job: Job, *, now: datetime, by: str) -> bool:
     """Ends a job's pause. False if it had none."""
-    resumed = Job.objects.filter(pk=job.pk).exclude(pause_requested_at=None).update(pause_requested_at=None, pause_requested_by="")
+    with transaction.atomic():
+        resumed = Job.objects.filter(pk=job.pk).exclude(pause_requested_at=None).update(pause_requested_at=None, pause_requested_by="")
+        if resumed:
+            _recorded(job, "resume", by)
     if resumed:
         queue.send("dispatch")
     return bool(resumed)
@@ -203,6 +217,7 @@ def retry_job(job: Job, *, now: datetime, by: str) -> Job:
                 retry_of=old,
                 reason=f"waits to be dispatched again, as {by} asked",
             )
+            _recorded(new, "retry", by, before=f"{old.state}: job {old.pk}", after="a new job")
             transaction.on_commit(lambda: queue.send("dispatch"))
     except IntegrityError:
         raise NotPossible(f"job {old.pk} was retried already", remedy="Look at the retry, the newest job of the experiment.") from None

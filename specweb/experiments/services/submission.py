@@ -10,6 +10,7 @@ from speccore.spec import ExperimentSpec
 from speccore.workload import Workload as WorkloadContent
 
 from specweb import queue
+from specweb.accounts import audit
 from specweb.accounts.models import Team, User
 from specweb.experiments.models import Arm, Experiment, Job, Origin, Point, Visibility, Workload
 from specweb.experiments.text import storable
@@ -83,6 +84,9 @@ def store_experiment(
     )
     Arm.objects.bulk_create(_arms(experiment, spec))
     Point.objects.bulk_create(_points(experiment, spec, workloads))
+    verb = "upload" if origin == Origin.SELF_RUN else "submit"
+    told = {"team": team, "by": user, "after": f"visible: {experiment.visibility}"}
+    audit.record(f"experiment.{verb}", experiment.pk, experiment.name_to_maintainers, **told)
     return experiment
 
 

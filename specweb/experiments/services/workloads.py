@@ -11,6 +11,7 @@ from speccore.prompt_file import read_prompt_file
 from speccore.spec import SpecProblem
 from speccore.spec_words import shown
 
+from specweb.accounts import audit
 from specweb.accounts.models import Team, User
 from specweb.experiments.models import Experiment, Point, Workload
 
@@ -55,6 +56,7 @@ def upload_workload(
             owner=user,
             private=not share,
         )
+        _recorded(row, "add", after="for the team" if share else "for its owner")
     return Uploaded(row, warnings=read.warnings, created=True)
 
 
@@ -74,16 +76,27 @@ def _may_read(workload: Workload, user: User) -> bool:
 
 def share_workload(workload: Workload) -> bool:
     """Lets the whole team read and use it, for good. False if it was shared before."""
-    return bool(Workload.objects.filter(pk=workload.pk, private=True).exclude(team=None).update(private=False))
+    with transaction.atomic():
+        shared = Workload.objects.filter(pk=workload.pk, private=True).exclude(team=None).update(private=False)
+        return bool(shared) and _recorded(workload, "share", before="for its owner", after="for the team")
 
 
 def archive_workload(workload: Workload, now: datetime) -> bool:
     """Offers it no more; experiments that name it keep it. False if that was so before."""
-    return bool(Workload.objects.filter(pk=workload.pk, archived_at=None).exclude(team=None).update(archived_at=now))
+    with transaction.atomic():
+        archived = Workload.objects.filter(pk=workload.pk, archived_at=None).exclude(team=None).update(archived_at=now)
+        return bool(archived) and _recorded(workload, "archive", before="offered", after="offered no more")
 
 
 def restore_workload(workload: Workload) -> bool:
-    return bool(Workload.objects.filter(pk=workload.pk, archived_at__isnull=False).update(archived_at=None))
+    with transaction.atomic():
+        restored = Workload.objects.filter(pk=workload.pk, archived_at__isnull=False).update(archived_at=None)
+        return bool(restored) and _recorded(workload, "restore", before="offered no more", after="offered")
+
+
+def _recorded(workload: Workload, verb: str, *, before: str = "", after: str = "") -> bool:
+    audit.record(f"workload.{verb}", workload.pk, str(workload), team=workload.team, before=before, after=after)
+    return True
 
 
 def is_named(workload: Workload) -> bool:
@@ -104,6 +117,7 @@ def delete_workload(workload: Workload) -> bool:
             row = Workload.objects.select_for_update().filter(pk=workload.pk).first()
             if row is None or is_named(row):
                 return False
+            _recorded(row, "delete", before=f"hash {row.content_hash[:12]}…")
             row.delete()
     except (ProtectedError, IntegrityError):
         return False
