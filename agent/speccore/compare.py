@@ -20,6 +20,7 @@ from . import (
     stats,
     task_numbers,
     throughput,
+    time_split,
 )
 from .advice import answer
 from .answers_of_job import AnswersOfJob, Said
@@ -34,7 +35,7 @@ from .proposals import variation
 from .protocol import JobPlan
 from .quality import TrialAnswers, greedy_points
 from .slow_ones import tail_lines
-from .spec import Arm, ExperimentSpec, Point
+from .spec import BASELINE_MODE, Arm, ExperimentSpec, Point
 from .verdict import QUALITY_TOLERANCE, Shorter, VerdictInput, holds_requirements, judge
 from .workload import Workload
 
@@ -351,6 +352,7 @@ class _Job:
             drafters=drafters_numbers(pooled),
             **stream_numbers(pooled, pooled_baseline),
             **cycle_numbers(pooled, pooled_baseline),
+            **time_split.splits(pooled, pooled_baseline, off=arm.mode == BASELINE_MODE),
         )
 
 

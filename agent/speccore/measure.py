@@ -281,6 +281,7 @@ def measure_probe(
         completion_tokens=counts.completion_tokens,
         server_tokens=counts.server_tokens,
         cache_hit_tokens=counts.cache_hit_tokens,
+        prompt_ms=counts.prompt_ms,
         n_events=len(record.events),
         **vars(times) | {"ttft_content_s": first_content(times.ttft_content_s, record, texts)},
         speculation_reported=counts.speculation_reported,

@@ -19,6 +19,7 @@ from .number import Withheld as Withheld
 from .number import value_of as value_of
 from .quality_results import AgreementResult, QualityMeasure, SamplingResult
 from .settled_results import CameWith
+from .time_split_results import TimeSplit
 
 PARSER_VERSION = 4
 ANALYSIS_VERSION = 4
@@ -75,6 +76,7 @@ class ProbeMeasurement(Peer):
     e2e_s: Maybe
     decode_tokens_per_s: Maybe
     n_queued_events: int = 0  # whose arrival is an upper bound
+    prompt_ms: Maybe = DEFINED_LATER  # the engine's own time up to the first token
     batch_ratio: Maybe = DEFINED_LATER
     chunk_gap_ms_p50: Maybe = DEFINED_LATER
     chunk_gap_ms_p95: Maybe = DEFINED_LATER
@@ -345,6 +347,8 @@ class ComparisonResult(Peer):
     cycle_ms: Maybe
     plain_step_ms: Maybe  # of the baseline
     break_even_tokens_per_pass: Maybe  # what the arm needs here
+    arm_time_split: TimeSplit | Withheld = DEFINED_LATER
+    baseline_time_split: TimeSplit | Withheld = DEFINED_LATER
     memory_bill_bytes: Maybe
     context_lost_tokens: int | None = None
     slots_lost: int | None = None

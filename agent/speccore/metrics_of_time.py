@@ -54,6 +54,26 @@ OF_TIME = (
         "the stream's arrivals",
     ),
     Metric(
+        "prompt_ms",
+        1,
+        "prompt time",
+        "ms",
+        "The engine's own time for the prompt, or up to the first token where it tells that.",
+        "{:.1f}",
+        "the engine's timings of the answer, or /metrics",
+    ),
+    Metric(
+        "time_split",
+        1,
+        "time split",
+        "ms/token",
+        "e2e_s of all valid probes of one side, in parts that add up to it, each ÷ completion_tokens: prefill (prompt_ms, or ttft_any_s where "
+        "a probe of either side has none), draft (draft_ms), verify (eval_ms − draft_ms) and the rest. A time that the engine doesn't tell "
+        "is no part of its own: decode is draft and verify together. Parts that come to more than the whole and 1 ms are withheld.",
+        "{:.2f}",
+        "e2e_s, prompt_ms, draft_ms, eval_ms and completion_tokens",
+    ),
+    Metric(
         "ttft_content_s",
         1,
         "time to first content",

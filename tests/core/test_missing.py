@@ -175,6 +175,10 @@ def late_stamp(files: Files) -> None:
     change_records(files, lambda r: r.update(sent_at_s=98.0))
 
 
+def no_prompt_time(files: Files) -> None:
+    change_records(files, lambda r: r["final"].get("timings", {}).pop("prompt_ms", None))
+
+
 def uncounted(files: Files) -> None:
     change_records(files, lambda r: [e.update(tokens=0, without_id=0, uncounted=e["tokens"] > 0) for e in r["events"]] and None)
     drop_event_field("predicted_n", "predicted_ms")(files)
@@ -240,6 +244,8 @@ SOURCES: dict[str, Removal] = {
     "equal_work_s": one_arrival,
     "e2e_s": late_stamp,
     "ttft_any_s": no_arrivals,
+    "prompt_ms": no_prompt_time,
+    "time_split": no_arrivals,
     "ttft_content_s": only_reasoning,
     "decode_tokens_per_s": one_arrival,
     "batch_ratio": uncounted,
