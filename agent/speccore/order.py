@@ -9,7 +9,7 @@ position, and before and after the anchor, within one of each other after any nu
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 #: Rounds that are drawn before a row may break the balance around the anchor (happens from about 13 things on).
 TRIES = 200
@@ -17,24 +17,29 @@ TRIES_MANY = 10  # for more than a dozen, where a round costs more and rarely co
 MANY = 16  # beyond, a second try costs tenths of a second and gains nothing that can be seen
 
 
-def balanced_orders(n: int, n_blocks: int, rng: random.Random, *, anchor: bool) -> list[list[int]]:
+def balanced_orders(
+    n: int, n_blocks: int, rng: random.Random, *, anchor: bool, after: Sequence[Sequence[int]] = ()
+) -> list[list[int]]:
     """``n_blocks`` permutations of 0 … n−1, each in order of running. With ``anchor``, 0 is what others run before or after.
 
     Counts by position always differ by at most one. Counts before and after the anchor do for up to twelve things; beyond,
-    for fewer blocks than things, else as near as the draw comes.
+    for fewer blocks than things, else as near as the draw comes. ``after``: orders that were run already. The new ones
+    go on from them, so that all together are balanced by position, and around the anchor as near as the draw comes; ``n_blocks``
+    counts them too, and they are not returned.
     """
-    rows: list[dict[int, int]] = []
-    before_after = [0] * n  # blocks before the anchor minus blocks after it
+    rows: list[dict[int, int]] = [{a: position for position, a in enumerate(order)} for order in after]
+    before_after = [sum(_side(row, a) for row in rows) for a in range(n)]  # blocks before the anchor minus blocks after it
     while len(rows) < n_blocks:
-        size = min(n, n_blocks - len(rows))
+        begun = rows[len(rows) - len(rows) % n :]  # of a round that is not whole
+        size = min(n - len(begun), n_blocks - len(rows))
         drawn = None
         for _ in range(TRIES if n <= 12 else TRIES_MANY if n <= MANY else 1):
-            drawn = _round(n, size, len(rows), n_blocks, before_after, rng, anchor=anchor, strict=True)
+            drawn = _round(n, size, begun, len(rows), n_blocks, before_after, rng, anchor=anchor, strict=True)
             if drawn is not None:
                 break
-        rows += drawn or _round(n, size, len(rows), n_blocks, before_after, rng, anchor=anchor, strict=False) or []
+        rows += drawn or _round(n, size, begun, len(rows), n_blocks, before_after, rng, anchor=anchor, strict=False) or []
         before_after = [sum(_side(row, a) for row in rows) for a in range(n)]
-    return [sorted(row, key=row.__getitem__) for row in rows]
+    return [sorted(row, key=row.__getitem__) for row in rows[len(after) :]]
 
 
 def _side(row: Mapping[int, int], a: int) -> int:
@@ -42,11 +47,23 @@ def _side(row: Mapping[int, int], a: int) -> int:
 
 
 def _round(
-    n: int, size: int, start: int, n_blocks: int, before_after: list[int], rng: random.Random, *, anchor: bool, strict: bool
+    n: int,
+    size: int,
+    begun: Sequence[Mapping[int, int]],
+    start: int,
+    n_blocks: int,
+    before_after: list[int],
+    rng: random.Random,
+    *,
+    anchor: bool,
+    strict: bool,
 ) -> list[dict[int, int]] | None:
-    """Up to ``n`` rows (thing: position from 0) in which nobody takes a position twice; None if the draw ran into a corner."""
+    """Up to ``n`` rows (thing: position from 0) in which nobody takes a position twice; None if the draw ran into a corner.
+
+    ``begun``: rows that the round has already.
+    """
     lead = list(before_after)
-    unused = [set(range(n)) for _ in range(n)]
+    unused = [set(range(n)).difference(row[a] for row in begun) for a in range(n)]
     rows: list[dict[int, int]] = []
     for i in range(size):
         row = _anchored_row(n, start + i, n_blocks, unused, lead, rng) if anchor else None

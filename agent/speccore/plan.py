@@ -53,15 +53,42 @@ def plan_job(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> JobPlan
         None,
     ):
         raise fault
+    return _planned(spec, workloads, [spec.blocks])
+
+
+def plan_more(spec: ExperimentSpec, workloads: Mapping[str, Workload], parts: Sequence[int], n_blocks: int) -> JobPlan:
+    """``n_blocks`` further blocks of an experiment of which so many were planned before, in each of ``parts``.
+
+    Block numbers, orders and the drawing of prompts go on where the last part ended. Raises :class:`SpecError` as :func:`plan_job`.
+    """
+    if fault := next(chain(_missing(spec, workloads), _too_much(spec.model_copy(update={"blocks": n_blocks}))), None):
+        raise fault
+    return _planned(spec, workloads, [*parts, n_blocks])
+
+
+def plan_again(plans: Sequence[JobPlan], blocks: Collection[int]) -> JobPlan:
+    """Those blocks once more, whole, as the last of ``plans`` that has them planned them. Raises ValueError for one that none has."""
+    last = {t.block: plan for plan in plans for t in plan.trials}
+    if missing := sorted(set(blocks) - last.keys()):
+        raise ValueError(f"no plan has block {missing[0]}")
+    trials = [t for block in sorted(set(blocks)) for t in last[block].trials if t.block == block]
+    again = [t.model_copy(update={"index": i}) for i, t in enumerate(trials)]
+    return JobPlan(seed=plans[0].seed, trials=again, workloads=plans[0].workloads)
+
+
+def _planned(spec: ExperimentSpec, workloads: Mapping[str, Workload], parts: Sequence[int]) -> JobPlan:
+    """The trials of the last of ``parts``, numbers of blocks that are planned one part after another."""
     arms = [spec.baseline, *(a for a in spec.arms if a.name != spec.baseline.name)]
-    arm_orders = balanced_orders(len(arms), spec.blocks, rng(spec.seed, "arms"), anchor=True)
-    point_orders = balanced_orders(len(spec.points), spec.blocks, rng(spec.seed, "points"), anchor=False)
+    arm_orders = _orders(len(arms), parts, spec.seed, "arms", anchor=True)
+    point_orders = _orders(len(spec.points), parts, spec.seed, "points", anchor=False)
     dealer = Dealer(spec, workloads)
     trial_names = _file_names([a.name for a in arms])
     trials: list[TrialPlan] = []
     for block, (arm_order, point_order) in enumerate(zip(arm_orders, point_orders), start=1):
         points = [spec.points[i] for i in point_order]
         hand = dealer.deal(block, points)
+        if block <= sum(parts[:-1]):
+            continue
         for position, arm in enumerate((arms[i] for i in arm_order), start=1):
             for name, own_points in _trials_of(arm, f"b{block}-{trial_names[arm.name]}", points, spec.points):
                 warmup, probes = hand.requests(own_points)
@@ -79,6 +106,14 @@ def plan_job(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> JobPlan
                 )
     hashes = {name: workloads[name].content_hash() for name in spec.workload_names}
     return JobPlan(seed=spec.seed, trials=trials, workloads=hashes)
+
+
+def _orders(n: int, parts: Sequence[int], seed: int, what: str, *, anchor: bool) -> list[list[int]]:
+    orders: list[list[int]] = []
+    for size in parts:
+        drawn = rng(seed, f"{what} after {len(orders)}" if orders else what)
+        orders += balanced_orders(n, len(orders) + size, drawn, anchor=anchor, after=orders)
+    return orders
 
 
 def plan_faults(spec: ExperimentSpec, workloads: Mapping[str, Workload]) -> list[SpecError]:
