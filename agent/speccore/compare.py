@@ -12,6 +12,7 @@ from . import (
     host_checks,
     integrity,
     job_checks,
+    joining,
     memory_taken,
     occupancy,
     pace_checks,
@@ -26,7 +27,7 @@ from .advice import answer
 from .answers_of_job import AnswersOfJob, Said
 from .derive import Pooled, cycle_numbers, drafters_numbers, positions_numbers, side_numbers, speculation_numbers, stream_numbers
 from .inventory import Peer
-from .measurement import AttemptMeasurement, Check, ComparisonResult, Interval, JobAnalysis, Verdict, Withheld, value_of
+from .measurement import AttemptMeasurement, Check, ComparisonResult, Interval, JobAnalysis, JoinedAnswer, Verdict, Withheld, value_of
 from .noise_floor import KnownFloor, point_class
 from .outages import TrialFailure, outage
 from .pairs import BlockPairs, Results, pair_blocks, reference_lengths, used_probes
@@ -67,12 +68,13 @@ def analyse_job(
     *,
     workloads: Mapping[str, Workload] | None = None,
     answers_read: Sequence[TrialAnswers] | None = None,
+    joined: joining.Joined | None = None,
 ) -> JobAnalysis:
     """Compares all arms with the baseline at all points.
 
     ``attempts`` are those that count, one for each trial at most; ``failures`` the others. ``workloads`` is keyed as the
     points name them and gives reference lengths. ``answers_read``: what the counted attempts answered, read from their
-    evidence; without it quality rests on task checks alone. Raises ValueError if an attempt has no place in the plan, or two have one.
+    evidence; without it quality rests on task checks alone. ``joined``: the plan is that of several jobs. Raises ValueError if an attempt has no place in the plan, or two have one.
     """
     counted = {a.trial for a in attempts}
     run_again = {f.trial for f in failures if f.trial in counted}
@@ -82,9 +84,10 @@ def analyse_job(
     looks = early.Looks()
     if spec.sequential:
         basis = early.Basis(spec, plan, workloads or {}, facts.floor_at, run_again)
-        looks = early.look(basis, attempts, ended=True, left_out=facts.decided)
-        checks.append(early.check(basis, attempts, facts.decided))
-    job = _Job(spec, results, failures, facts, workloads or {}, checks, looks, answered)
+        planned = [a for a in attempts if a.block in joined.parts[0]] if joined else attempts
+        looks = early.look(basis, planned, ended=True, left_out=facts.decided)
+        checks.append(early.check(basis, planned, facts.decided))
+    job = _Job(spec, results, failures, facts, workloads or {}, checks, looks, answered, joined)
     comparisons: list[ComparisonResult] = []
     answers: list[dict[str, Any]] = []
     for point in spec.points:
@@ -113,6 +116,7 @@ class _Draft:
     verdict: Verdict
     p: float | None
     said: Said
+    joined: JoinedAnswer | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,7 @@ class _Job:
     checks: Sequence[Check]
     looks: early.Looks
     answered: AnswersOfJob
+    joined: joining.Joined | None = None
 
     def compare_point(self, point: Point) -> list[ComparisonResult]:
         """All arms but the baseline at one point, in the experiment's order, with at most one recommended."""
@@ -147,11 +152,13 @@ class _Job:
         baseline = self.spec.baseline
         blocks = pair_blocks(self.results, point.key, baseline.name, arm.name, lengths)
         by_block = throughput.block_values(blocks, point)
-        looked = self.looks.taken(arm.name, point.key)
+        of_parts = self.joined.seen(by_block) if self.joined else None
+        looked = None if of_parts else self.looks.taken(arm.name, point.key)
         if looked is not None:  # what counts is what the look saw: a decision stands whatever came after it
             by_block = dict(looked.values)
         differences = looked.differences if looked else {b.block: b.position_difference for b in blocks}
-        values, confidence = list(by_block.values()), looked.confidence if looked else stats.CONFIDENCE
+        sure = looked or of_parts
+        values, confidence = list(by_block.values()), sure.confidence if sure else stats.CONFIDENCE
         found = stats.speedup(values, [differences[block] for block in by_block], self.spec.margin, confidence)
         # A look that came before an engine fell behind has seen the lucky starts only.
         no_values = throughput.overloaded(blocks, point) if values else throughput.why_no_values(blocks, point)
@@ -169,7 +176,7 @@ class _Job:
             together=point.concurrency > 1,
             margin=self.spec.margin,
             noise_floor=self.facts.floor_at(point),
-            speedup=no_values or early.named(found.interval, looked),
+            speedup=no_values or (joining.named(found.interval, of_parts) if of_parts else early.named(found.interval, looked)),
             total_time=total_time,
             block_values=values,
             checks=[*self.checks, *checks],
@@ -182,7 +189,7 @@ class _Job:
             **self._engagement(arm, point),
             **self._outage(arm, point, len(values)),
         )
-        return _Draft(arm, blocks, checks, total_time, known, judge(known), found.p, said)
+        return _Draft(arm, blocks, checks, total_time, known, judge(known), found.p, said, of_parts)
 
     def _checks(
         self,
@@ -248,6 +255,8 @@ class _Job:
         by_block = throughput.block_values(blocks, point)
         differences = [b.position_difference for b in blocks if b.block in by_block]
         confidence = early.confidence_after(len(by_block), self.spec.blocks) if self.spec.sequential else stats.CONFIDENCE
+        if self.joined and (of_parts := self.joined.seen(by_block)):
+            confidence = of_parts.confidence
         return stats.speedup(list(by_block.values()), differences, self.spec.margin, confidence).interval
 
     def _engagement(self, arm: Arm, point: Point) -> dict[str, Any]:
@@ -308,7 +317,7 @@ class _Job:
         pooled = Pooled.of(arm.name, point.key, sides[arm.name])
         pooled_baseline = Pooled.of(baseline.name, point.key, sides[baseline.name])
         used = [b for b in draft.blocks if b.matched]
-        taken = self.looks.taken(arm.name, point.key)
+        taken = None if draft.joined else self.looks.taken(arm.name, point.key)
         standing = any(a.not_restarted for side in sides.values() for a in side)
         checks = list(draft.checks) if arm.control else [*draft.checks, integrity.holm(draft.input.speedup, p_holm)]
         return ComparisonResult(
@@ -339,8 +348,11 @@ class _Job:
             own_agreement=draft.said.own_agreement,
             quality=draft.said.quality,
             checks=checks,
-            verdict=restarts.told(early.told(draft.verdict, taken.word if taken else None), not_restarted=standing),
+            verdict=restarts.told(
+                joining.told(early.told(draft.verdict, taken.word if taken else None), draft.joined), not_restarted=standing
+            ),
             look=taken.word if taken else None,
+            joined=draft.joined,
             recommended=recommended,
             not_restarted=standing,
             **throughput.steady(side_numbers(draft.blocks, point.key, arm.name, baseline.name), draft.blocks, point),

@@ -21,7 +21,7 @@ from .workload import Workload
 
 NAME = "early looks"
 #: Verdicts that rest on the interval of a look.
-_BY_TIME = {
+BY_TIME = {
     ("keep", "faster"),
     ("disable", "slower"),
     ("disable", "not worth it"),
@@ -203,7 +203,7 @@ def named(interval: Interval | Withheld, seen: Seen | None) -> Interval | Withhe
 
 def told(verdict: Verdict, taken: LookTaken | None) -> Verdict:
     """A verdict on time says at which look it was reached."""
-    if taken is None or (verdict.word, verdict.reason) not in _BY_TIME:
+    if taken is None or (verdict.word, verdict.reason) not in BY_TIME:
         return verdict
     return verdict.model_copy(update={"sentence": f"{verdict.sentence}; {in_words(taken)}"})
 

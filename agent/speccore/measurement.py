@@ -280,6 +280,22 @@ class LookTaken(Peer):
     decided: bool  # by the rules on time
 
 
+class JoinedAnswer(Peer):
+    """How sure a comparison over the blocks of several jobs is. ``n_first``: values that an earlier answer rested on; 0: none was there."""
+
+    n_first: int
+    n_blocks: int
+    confidence: float  # of its interval; it holds however often blocks were added, and whenever that ended
+
+
+class JoinedPart(Peer):
+    """A job of the same experiment and host. Its blocks are in the comparison unless it ``differs``, each in words."""
+
+    job: str
+    blocks: list[int]
+    differs: list[str] = []
+
+
 class ComparisonResult(Peer):
     """Arm against baseline at one point of one job."""
 
@@ -365,6 +381,7 @@ class ComparisonResult(Peer):
     verdict: Verdict
     recommended: bool = False
     look: LookTaken | None = None  # where the experiment stops early
+    joined: JoinedAnswer | None = None  # where blocks were added to a job that had ended
     not_restarted: bool = False  # no trial of it was a start of the engine
 
 
@@ -378,3 +395,4 @@ class JobAnalysis(Peer):
     attempts_used: list[str]
     fit: Fit | None = None  # the largest contexts that load, where the experiment asked for them
     sampling: SamplingResult | Withheld | None = None  # None: the experiment doesn't ask for the test
+    parts: list[JoinedPart] = []  # the jobs whose blocks are compared together, and those that can't be; empty where there is one

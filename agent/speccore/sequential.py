@@ -66,7 +66,7 @@ def looks(blocks: tuple[int, ...], n_planned: int | None = None, spent: float = 
         raise ValueError(f"{blocks[-1]} blocks are more than the {planned} planned")
     steps = [b - a for a, b in pairwise((0.0, *ends))]
     return tuple(
-        Look(n_blocks=n, level=2 * float(ndtr(-z)), spent=end) for n, z, end in zip(blocks, _boundaries(blocks, steps), ends, strict=True)
+        Look(n_blocks=n, level=2 * float(ndtr(-z)), spent=end) for n, z, end in zip(blocks, boundaries(blocks, steps), ends, strict=True)
     )
 
 
@@ -75,8 +75,8 @@ def _spent_by(share: float, spent: float) -> float:
     return 4 * float(ndtr(-ndtri(1 - spent / 4) / math.sqrt(share)))
 
 
-def _boundaries(blocks: Sequence[int], steps: Sequence[float]) -> list[float]:
-    """|z| that decides at each look, so that a true null first crosses it there with probability ``steps[i]``.
+def boundaries(blocks: Sequence[int], steps: Sequence[float]) -> list[float]:
+    """|z| that decides at each look, so that a true null first crosses it there with probability ``steps[i]``, of both sides.
 
     Armitage, McPherson & Rowe (1969): the density of the sum of block values over what has not been decided yet is carried
     from look to look.
