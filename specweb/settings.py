@@ -78,6 +78,7 @@ INSTALLED_APPS = [
     "specweb.apps.StaticFiles",
     "csp",
     "django_htmx",
+    "drf_spectacular",
     "specweb.accounts",
     "specweb.experiments",
     "specweb.results",
@@ -185,8 +186,18 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_AUTHENTICATION_CLASSES": [],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_SCHEMA_CLASS": "specweb.api.schema.Described",
     "EXCEPTION_HANDLER": "specweb.api.errors.handle",
     "UNAUTHENTICATED_USER": None,
+}
+
+SPECTACULAR_SETTINGS = {
+    "TITLE": "SpecWeb",
+    "DESCRIPTION": "Experiments on speculative decoding: what was asked, what ran, every number with its evidence. See docs/api.md.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVERS": [{"url": SPECWEB_BASE_URL}],
 }
 
 LOGGING = {

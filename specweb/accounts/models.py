@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from django.contrib.auth.models import AbstractUser
 from django.db import models
+from django.utils import timezone
 
 from .audit_models import AuditEntry as AuditEntry
+from .scopes import all_scopes
 
 
 class User(AbstractUser):
@@ -55,7 +57,7 @@ class Membership(models.Model):
 
 
 class ApiToken(models.Model):
-    """A person's token: shown once, stored as prefix and hash."""
+    """A person's token: shown once, stored as prefix and hash. Without ``expires_at`` it stands until it is revoked."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=80)
@@ -64,6 +66,12 @@ class ApiToken(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     last_used_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
+    scopes = models.JSONField(default=all_scopes)
+    expires_at = models.DateTimeField(null=True)
+
+    @property
+    def is_expired(self) -> bool:
+        return self.expires_at is not None and self.expires_at <= timezone.now()
 
 
 class LoginLink(models.Model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,9 +10,11 @@ from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.utils import timezone
 
 from . import audit
 from .models import ApiToken, LoginLink, Membership, Role, Team, User
+from .scopes import Scope
 from .tokens import hash_of, new_secret
 
 LOGIN_LINK_LIFE = timedelta(minutes=10)
@@ -21,6 +24,11 @@ PREFIX_LENGTH = 12
 #: A token's last use is told to the minute: a write with each request would tell no more.
 LAST_USED_STEP = timedelta(minutes=1)
 MAX_TOKENS = 50
+#: Unless its maker chooses otherwise.
+TOKEN_LIFE = timedelta(days=90)
+LONGEST_LIFE = timedelta(days=3 * 366)
+#: So long an expired token is still shown to its owner, who may wonder what stopped.
+EXPIRED_SHOWN = timedelta(days=30)
 
 
 class AccountError(Exception):
@@ -57,11 +65,16 @@ def ensure_member(team_slug: str, team_name: str, username: str, role: Role) -> 
     return team, user
 
 
-def create_token(user: User, name: str) -> tuple[ApiToken, str]:
+def create_token(
+    user: User, name: str, *, scopes: Sequence[str] = tuple(Scope.values), life: timedelta | None = TOKEN_LIFE
+) -> tuple[ApiToken, str]:
     """A token with which a program acts as its user, and the secret, which is shown once and stored as its hash only.
 
-    Raises :class:`AccountError` for a name that is empty, too long or taken, and for too many tokens.
+    It does what ``scopes`` name, for as long as ``life``, None: until it is revoked. Raises :class:`AccountError` for a name
+    that is empty, too long or taken, for no or unknown scopes, a life that can't be, and for too many tokens.
     """
+    _refuse_odd_token(scopes, life)
+    now = timezone.now()
     name = " ".join(name.replace("\x00", "").split())
     longest = ApiToken._meta.get_field("name").max_length or 0
     if not name:
@@ -70,15 +83,36 @@ def create_token(user: User, name: str) -> tuple[ApiToken, str]:
         raise AccountError(f"The name has {len(name)} characters, at most {longest} are kept.")
     with transaction.atomic():
         User.objects.select_for_update(no_key=True).get(pk=user.pk)  # orders two requests of the same person
-        valid = ApiToken.objects.filter(user=user, revoked_at=None)
+        valid = ApiToken.objects.filter(_unexpired(now), user=user, revoked_at=None)
         if valid.filter(name=name).exists():
             raise AccountError(f"You have a token {name!r} already: take another name, or revoke that one first.")
         if valid.count() >= MAX_TOKENS:
             raise AccountError(f"You have {MAX_TOKENS} tokens, which is the most: revoke one first.")
         secret, digest = new_secret(PEOPLES_KIND)
-        token = ApiToken.objects.create(user=user, name=name, prefix=secret[:PREFIX_LENGTH], hash=digest)
+        token = ApiToken.objects.create(
+            user=user,
+            name=name,
+            prefix=secret[:PREFIX_LENGTH],
+            hash=digest,
+            scopes=[s for s in Scope.values if s in scopes],
+            expires_at=now + life if life else None,
+        )
         audit.record("token.make", token.pk, f"{name} ({token.prefix}…)", by=user)
     return token, secret
+
+
+def _refuse_odd_token(scopes: Sequence[str], life: timedelta | None) -> None:
+    unknown = [s for s in scopes if s not in Scope.values]
+    if unknown:
+        raise AccountError(f"{unknown[0][:40]!r} is no scope. Scopes: {', '.join(Scope.values)}.")
+    if not scopes:
+        raise AccountError(f"A token needs at least one scope: {', '.join(Scope.values)}.")
+    if life is not None and not timedelta(0) < life <= LONGEST_LIFE:
+        raise AccountError(f"A token lives from 1 to {LONGEST_LIFE.days:,} days, or for ever.")
+
+
+def _unexpired(now: datetime) -> Q:
+    return Q(expires_at=None) | Q(expires_at__gt=now)
 
 
 def revoke_token(user: User, token_id: int, now: datetime) -> ApiToken | None:
@@ -91,8 +125,8 @@ def revoke_token(user: User, token_id: int, now: datetime) -> ApiToken | None:
     return token
 
 
-def user_of_token(secret: str, now: datetime) -> User | None:
-    """The person that a token stands for, None for an unknown one. Raises :class:`TokenRefused`."""
+def token_of(secret: str, now: datetime) -> ApiToken | None:
+    """The token with the person that it stands for, None for an unknown one. Raises :class:`TokenRefused`."""
     token = ApiToken.objects.filter(hash=hash_of(secret)).select_related("user").first()
     if token is None:
         return None
@@ -100,11 +134,13 @@ def user_of_token(secret: str, now: datetime) -> User | None:
         raise TokenRefused(f"the token {token.name!r} was revoked on {token.revoked_at:%Y-%m-%d at %H:%M:%S} UTC")
     if not token.user.is_active:
         raise TokenRefused(f"the account {token.user.get_username()!r} of this token is closed")
+    if token.expires_at and token.expires_at <= now:
+        raise TokenRefused(f"the token {token.name!r} expired on {token.expires_at:%Y-%m-%d at %H:%M:%S} UTC")
     if token.last_used_at is None or token.last_used_at <= now - LAST_USED_STEP:
         stale = Q(last_used_at=None) | Q(last_used_at__lte=now - LAST_USED_STEP)
         ApiToken.objects.filter(stale, pk=token.pk).update(last_used_at=now)
     audit.acts_by_token(token)
-    return token.user
+    return token
 
 
 def set_role(team: Team, user: User, role: Role | None) -> None:
@@ -181,5 +217,5 @@ def members_of(team: Team) -> list[Membership]:
 
 
 def tokens_of(user: User) -> list[ApiToken]:
-    """A person's tokens that are valid, newest first (1 statement)."""
-    return list(ApiToken.objects.filter(user=user, revoked_at=None).order_by("-pk"))
+    """A person's tokens that are not revoked, newest first; those that expired long ago are left out (1 statement)."""
+    return list(ApiToken.objects.filter(_unexpired(timezone.now() - EXPIRED_SHOWN), user=user, revoked_at=None).order_by("-pk"))

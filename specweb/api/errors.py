@@ -26,6 +26,7 @@ STATUS = {
     "not_authenticated": 401,
     "host_revoked": 401,
     "not_allowed": 403,
+    "scope_too_small": 403,
     "not_found": 404,
     "stale_lease": 409,
     "not_possible": 409,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.permissions import IsAuthenticated
+from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.views import APIView
 from speccore.errors import NotAllowed, ServerError
 
 from specweb.accounts.models import Team, User
-from specweb.accounts.services import PEOPLES_KIND, TokenRefused, may_submit, role_of, teams_submitted, user_of_token
+from specweb.accounts.services import PEOPLES_KIND, TokenRefused, may_submit, role_of, teams_submitted, token_of
 
 from .errors import BadRequest
 
@@ -22,9 +22,9 @@ class NotAuthenticated(ServerError):
 
 
 class PersonToken(BaseAuthentication):
-    """``Authorization: Bearer <token>``. A session's cookie is no way in here, so no other site can ask in a person's name."""
+    """``Authorization: Bearer <token>``; the token becomes ``request.auth``. A session's cookie is no way in here, so no other site can ask in a person's name."""
 
-    def authenticate(self, request: Request) -> tuple[User, None]:
+    def authenticate(self, request: Request) -> tuple[User, ApiToken]:
         given = request.headers.get("Authorization", "")
         scheme, _, secret = given.partition(" ")
         if not given:
@@ -32,16 +32,23 @@ class PersonToken(BaseAuthentication):
         if scheme.lower() != "bearer" or not secret.strip():
             raise NotAuthenticated("the Authorization header is not of the form 'Bearer TOKEN'")
         try:
-            user = user_of_token(secret.strip(), timezone.now())
+            token = token_of(secret.strip(), timezone.now())
         except TokenRefused as error:
             raise NotAuthenticated(str(error)) from None
-        if user is None:
+        if token is None:
             hint = "" if secret.strip().startswith(f"{PEOPLES_KIND}_") else f"; a person's token begins with {PEOPLES_KIND}_"
             raise NotAuthenticated(f"the token is unknown here{hint}")
-        return user, None
+        return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"
+
+
+class OpenView(APIView):
+    """Base of what everybody may ask, token or not."""
+
+    authentication_classes: list[type[BaseAuthentication]] = []
+    permission_classes: list[type[BasePermission]] = []
 
 
 class PeopleView(APIView):

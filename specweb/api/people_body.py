@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from rest_framework.parsers import BaseParser, MultiPartParser
 from rest_framework.request import Request
-from speccore.spec import SpecProblem, parse_spec
+from speccore.spec import ExperimentSpec, SpecProblem, parse_spec
 from speccore.yamltext import MAX_BYTES, read_yaml
 
 from specweb.accounts.models import Team, User
@@ -22,6 +22,12 @@ YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yam
 FILE_FIELD = "file"
 #: What a form adds around its file: boundaries and the file's name.
 FORM_ROOM = 8 * 1024
+#: What an address that takes an experiment reads.
+EXPERIMENT = {
+    JSON: ExperimentSpec,
+    **{kind: {"type": "string"} for kind in YAML_TYPES[:1]},
+    FORM: {"type": "object", "properties": {FILE_FIELD: {"type": "string", "format": "binary"}}, "required": [FILE_FIELD]},
+}
 MOST_READ_AWAY = 16 * 1024**2
 MOST_DIGITS = 1_000
 

@@ -20,8 +20,10 @@ from specweb.experiments.services.reproducing import reproduction_of
 from specweb.results import api_queries, page_queries
 from specweb.results.store import CHUNK, open_blob
 
+from . import answers
 from . import people_query as query
 from . import people_shapes as shapes
+from .describing import BYTES, YAML, describe, whole
 from .people_auth import PeopleView, refuse_unless_submitter
 from .people_renderers import Bytes, OtherThanJson, Yaml
 
@@ -30,7 +32,6 @@ FILES_SHOWN, FILES_MOST = 500, 2_000
 
 def _controlled(request: Request, job_id: UUID) -> Job:
     """The job, if the person may submit for its team."""
-    query.only(request)
     job = page_queries.job_shown(request.user, job_id)
     if job is None:
         raise Http404
@@ -44,6 +45,7 @@ def _answer(job: Job, status: int = 200) -> Response:
 
 
 class CancelView(PeopleView):
+    @describe("Cancel a job", tag="Jobs", answer=answers.JobAnswer, refuses=[409])
     def post(self, request: Request, job_id: UUID) -> Response:
         job = _controlled(request, job_id)
         if not request_cancel(job, now=timezone.now(), by=request.user.get_username()):
@@ -52,12 +54,10 @@ class CancelView(PeopleView):
 
 
 class JobSpecView(OtherThanJson):
-    """The experiment of a job, pinned to what it ran with."""
-
     renderer_classes = [Yaml]
 
+    @describe("The experiment of a job, pinned to what it ran with", tag="Jobs", media=YAML)
     def get(self, request: Request, job_id: UUID) -> Response:
-        query.only(request)
         job = page_queries.job_shown(request.user, job_id)
         if job is None:
             raise Http404
@@ -65,6 +65,7 @@ class JobSpecView(OtherThanJson):
 
 
 class PauseView(PeopleView):
+    @describe("Pause a job", tag="Jobs", answer=answers.JobAnswer, refuses=[409])
     def post(self, request: Request, job_id: UUID) -> Response:
         job = _controlled(request, job_id)
         if not request_pause(job, now=timezone.now(), by=request.user.get_username()):
@@ -73,6 +74,7 @@ class PauseView(PeopleView):
 
 
 class ResumeView(PeopleView):
+    @describe("Resume a job that is paused", tag="Jobs", answer=answers.JobAnswer, refuses=[409])
     def post(self, request: Request, job_id: UUID) -> Response:
         job = _controlled(request, job_id)
         if not resume_job(job, now=timezone.now(), by=request.user.get_username()):
@@ -81,6 +83,7 @@ class ResumeView(PeopleView):
 
 
 class RetryView(PeopleView):
+    @describe("Try a job that has ended again", tag="Jobs", answer=answers.JobAnswer, status=201, refuses=[409])
     def post(self, request: Request, job_id: UUID) -> Response:
         """The new job; the old one stays as history."""
         job = _controlled(request, job_id)
@@ -88,8 +91,13 @@ class RetryView(PeopleView):
 
 
 class EvidenceListView(PeopleView):
+    @describe(
+        "Evidence files of a job, in the order in which they came",
+        tag="Evidence",
+        answer=answers.EvidenceAnswer,
+        query=[whole("limit", "At most so many.", 1, FILES_MOST, FILES_SHOWN), whole("after", "As `next` names it.", 0, 2**62)],
+    )
     def get(self, request: Request, job_id: UUID) -> Response:
-        query.only(request, "limit", "after")
         job = page_queries.job_shown(request.user, job_id)
         if job is None:
             raise Http404
@@ -103,9 +111,9 @@ class EvidenceListView(PeopleView):
 class EvidenceView(OtherThanJson):
     renderer_classes = [Bytes]
 
+    @describe("The bytes of an evidence file", tag="Evidence", media=BYTES)
     def get(self, request: Request, attempt_id: UUID, name: str) -> StreamingHttpResponse:
         """The stored bytes, uncompressed. Prompts and answers are for the team."""
-        query.only(request)
         attempt = page_queries.attempt_shown(request.user, attempt_id)
         file = page_queries.evidence_file(attempt, name) if attempt else None
         if attempt is None or file is None or (file.private and not page_queries.reads_texts(request.user, attempt.trial.job.experiment)):

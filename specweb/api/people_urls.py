@@ -5,10 +5,13 @@ from django.urls import path, re_path
 from . import people_jobs as jobs
 from . import people_views as views
 from . import run_views as runs
+from . import schema_views
 from . import workload_views as workloads
 from .agent_views import NothingHere
 
 urlpatterns = [
+    path("schema", schema_views.SchemaView.as_view(), name="api-schema"),
+    path("docs/", schema_views.docs, name="api-docs"),
     path("me", views.MeView.as_view(), name="api-me"),
     path("experiments/", views.ExperimentsView.as_view(), name="api-experiments"),
     path("experiments/preview", views.PreviewView.as_view(), name="api-preview"),

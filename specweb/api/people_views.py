@@ -15,6 +15,7 @@ from speccore.jobstate import JobState
 from speccore.yamltext import spec_to_yaml
 
 from specweb.accounts.models import Team
+from specweb.accounts.scopes import Scope
 from specweb.accounts.services import memberships_of
 from specweb.experiments.models import Experiment, Visibility
 from specweb.experiments.services.preview import preview
@@ -24,30 +25,46 @@ from specweb.results import api_queries, page_queries
 from specweb.results.cost_queries import trial_costs
 from specweb.results.pilot_queries import pilots
 
+from . import answers
 from . import people_query as query
 from . import people_shapes as shapes
+from .describing import TEAM, YAML, Query, choice, describe, whole
 from .errors import KeyReused, SpecInvalid
 from .people_auth import PeopleView, submitting_team
-from .people_body import PARSERS, body_of
+from .people_body import EXPERIMENT, PARSERS, body_of
 from .people_renderers import OtherThanJson, Yaml
 
 N_SHOWN, N_MOST = 50, 200
 KEY_HEADER = "Idempotency-Key"
+KEY = Query(
+    KEY_HEADER, "A UUID that you draw: sent again with the same experiment, nothing more is stored.", {"type": "string", "format": "uuid"}
+)
+VISIBILITY = choice("visibility", "Who may read it.", Visibility)
 
 
 class MeView(PeopleView):
-    """Whose token it is: the first thing to ask when something is refused."""
-
+    @describe("Whose token it is", tag="You", answer=answers.MeAnswer)
     def get(self, request: Request) -> Response:
-        query.only(request)
+        """The first thing to ask when something is refused."""
         return Response(shapes.person(request.user, memberships_of(request.user)))
 
 
 class ExperimentsView(PeopleView):
     parser_classes = PARSERS
 
+    @describe(
+        "Experiments, the newest first",
+        tag="Experiments",
+        answer=answers.ExperimentsAnswer,
+        query=[
+            TEAM,
+            choice("state", "As it is shown.", JobState),
+            Query("q", "Stands in the name or the question."),
+            whole("limit", "At most so many.", 1, N_MOST, N_SHOWN),
+            Query("before", "As `next` names it.", {"type": "string", "format": "uuid"}),
+        ],
+    )
     def get(self, request: Request) -> Response:
-        query.only(request, "team", "state", "q", "limit", "before")
         n = query.whole_number(request, "limit", N_SHOWN, 1, N_MOST)
         found = api_queries.experiments_listed(
             request.user,
@@ -60,9 +77,19 @@ class ExperimentsView(PeopleView):
         more = query.next_page(request, before=found[n - 1].pk) if len(found) > n else None
         return Response({"experiments": [shapes.experiment_line(e) for e in found[:n]], "next": more})
 
+    @describe(
+        "Submit an experiment",
+        tag="Experiments",
+        answer=answers.ExperimentLine,
+        status=201,
+        also={200: "The same came before under this key."},
+        body=EXPERIMENT,
+        query=[TEAM, VISIBILITY],
+        headers=[KEY],
+        refuses=[409, 422],
+    )
     def post(self, request: Request) -> Response:
         """A new experiment; one that came before under the same key and is the same is answered with what it became."""
-        query.only(request, "team", "visibility")
         team = submitting_team(request.user, query.text(request, "team"))
         visibility = query.one_of(request, "visibility", Visibility) or Visibility.TEAM
         key = query.uuid_of(request.headers.get(KEY_HEADER, "").strip(), KEY_HEADER)
@@ -98,9 +125,17 @@ def _refuse_another(known: Experiment, spec_hash: str, visibility: Visibility) -
 class PreviewView(PeopleView):
     parser_classes = PARSERS
 
+    @describe(
+        "What would run",
+        tag="Experiments",
+        answer=answers.PreviewAnswer,
+        body=EXPERIMENT,
+        query=[TEAM, Query("budget", "The time to fill, such as 3h or 90min.")],
+        refuses=[422],
+        scope=Scope.READ,
+    )
     def post(self, request: Request) -> Response:
         """What would run, where and for how long, and what would serve better. Nothing is stored."""
-        query.only(request, "team", "budget")
         budget_s = query.span(request, "budget")
         team = submitting_team(request.user, query.text(request, "team"))
         checked = body_of(request).checked(team, request.user)
@@ -113,8 +148,8 @@ class PreviewView(PeopleView):
 
 
 class ExperimentView(PeopleView):
+    @describe("An experiment with its jobs and comparisons", tag="Experiments", answer=answers.ExperimentAnswer)
     def get(self, request: Request, experiment_id: UUID) -> Response:
-        query.only(request)
         found = _shown(request, experiment_id)
         jobs = list(found.jobs.all())
         by_id, counted = {j.pk: j for j in jobs}, api_queries.trials_counted(jobs)
@@ -132,8 +167,8 @@ class ExperimentView(PeopleView):
 class SpecYamlView(OtherThanJson):
     renderer_classes = [Yaml]
 
+    @describe("An experiment as a person would write it", tag="Experiments", media=YAML)
     def get(self, request: Request, experiment_id: UUID) -> Response:
-        query.only(request)
         return Response(spec_to_yaml(_shown(request, experiment_id).parsed_spec))
 
 
@@ -145,8 +180,8 @@ def _shown(request: Request, experiment_id: UUID) -> Experiment:
 
 
 class HostsView(PeopleView):
+    @describe("Hosts of your teams, with what they offer", tag="Hosts", answer=answers.HostsAnswer, query=[TEAM])
     def get(self, request: Request) -> Response:
-        query.only(request, "team")
         hosts = api_queries.hosts_listed(request.user, team=query.text(request, "team"))
         now, limits = timezone.now(), Limits.of(settings)
         return Response({"hosts": [shapes.host_line(h, host_state(h, now, limits)) for h in hosts]})

@@ -12,8 +12,10 @@ from speccore.prompt_file import MAX_BYTES
 from specweb.experiments.services.workloads import Uploaded, upload_workload
 from specweb.results import workload_queries
 
+from . import answers
 from . import people_query as query
 from . import people_shapes as shapes
+from .describing import TEAM, Query, choice, describe
 from .errors import BadRequest, NotThisType, TooLarge
 from .people_auth import PeopleView, submitting_team
 from .people_body import FILE_FIELD, FORM, FORM_ROOM, AsItCame, MultiPartParser, read_away
@@ -47,15 +49,33 @@ class WorkloadInvalid(SpecError):
 class WorkloadsView(PeopleView):
     parser_classes = [MultiPartParser, Prompts]
 
+    @describe("Workloads", tag="Workloads", answer=answers.WorkloadsAnswer, query=[TEAM])
     def get(self, request: Request) -> Response:
-        """Built-in ones and those of one's teams, or of the one that ``?team=`` names."""
-        query.only(request, "team")
+        """Built-in ones and those of one's teams, or of the one that `?team=` names."""
         found = workload_queries.workloads_listed(request.user, team=query.text(request, "team"))
         return Response({"workloads": [shapes.workload(w, w.n_items) for w in found]})
 
+    @describe(
+        "Upload prompts as a workload",
+        tag="Workloads",
+        answer=answers.WorkloadMade,
+        status=201,
+        also={200: "The same file was there already."},
+        body={
+            TYPES[0]: {"type": "string"},
+            FORM: {"type": "object", "properties": {FILE_FIELD: {"type": "string", "format": "binary"}}, "required": [FILE_FIELD]},
+        },
+        query=[
+            TEAM,
+            Query("name", "A name that is there gets the next version.", required=True),
+            Query("title", "What it is called on pages."),
+            Query("description", "What it is for."),
+            choice("share", "Whether the team may use it at once.", Yes),
+        ],
+        refuses=[409, 422],
+    )
     def post(self, request: Request) -> Response:
-        """A new version of ``name``, 201; 200 for what is there already under it."""
-        query.only(request, "team", "name", "title", "description", "share")
+        """A new version of `name`, 201; 200 for what is there already under it."""
         team = submitting_team(request.user, query.text(request, "team"))
         named = {key: query.text(request, key) for key in ("name", "title", "description")}
         share = query.one_of(request, "share", Yes)

@@ -9,6 +9,7 @@ from django.test import Client
 
 from specweb.accounts.models import User
 from specweb.accounts.services import create_token
+from tests.web.api_answers import faults
 
 BASE = "/api/v1/"
 
@@ -24,15 +25,21 @@ class Program:
         return ({"Authorization": f"Bearer {self.token}"} if self.token else {}) | (given or {})
 
     def get(self, path: str, headers: dict[str, str] | None = None) -> Any:
-        return self.client.get(at(path), headers=self.headers(headers))
+        return as_described("get", path, self.client.get(at(path), headers=self.headers(headers)))
 
     def post(self, path: str, body: Any = None, kind: str = "application/json", headers: dict[str, str] | None = None) -> Any:
         """``body``: a value for JSON, else text or bytes as they are."""
         text = body if isinstance(body, str | bytes) else "" if body is None else json.dumps(body)
-        return self.client.post(at(path), text, content_type=kind, headers=self.headers(headers))
+        return as_described("post", path, self.client.post(at(path), text, content_type=kind, headers=self.headers(headers)))
 
     def call(self, method: str, path: str, **options: Any) -> Any:
-        return self.client.generic(method, at(path), headers=self.headers(None), **options)
+        return as_described(method, path, self.client.generic(method, at(path), headers=self.headers(None), **options))
+
+
+def as_described(method: str, path: str, answer: Any) -> Any:
+    """The answer, which must be what the schema says of the address."""
+    assert faults(method, at(path), answer) == []
+    return answer
 
 
 def at(path: str) -> str:

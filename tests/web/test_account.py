@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,12 +18,17 @@ from django.utils import timezone
 
 from specweb.accounts import services
 from specweb.accounts.models import ApiToken, Membership, Role, Team, User
-from specweb.accounts.services import AccountError, create_token, revoke_token, set_role, user_of_token
+from specweb.accounts.services import AccountError, create_token, revoke_token, set_role, token_of
 from tests.web.people_api import Program, error
 from tests.web.test_ways_in import refused, run, user_of
 from tests.worlds import World
 
 pytestmark = pytest.mark.django_db
+
+
+def user_behind(secret: str, now: datetime) -> User | None:
+    token = token_of(secret, now)
+    return token.user if token else None
 
 LONG = "a long enough password"
 
@@ -71,12 +76,12 @@ class TestTokens:
         _, secret = create_token(world.owner, "x")
         now = timezone.now()
         used = lambda: ApiToken.objects.get().last_used_at  # noqa: E731
-        assert user_of_token(secret, now) == world.owner
+        assert user_behind(secret, now) == world.owner
         assert used() == now
         with CaptureQueriesContext(connection) as captured:
-            assert user_of_token(secret, now + timedelta(seconds=59)) == world.owner
+            assert user_behind(secret, now + timedelta(seconds=59)) == world.owner
         assert (used(), len(captured)) == (now, 1)
-        assert user_of_token(secret, now + timedelta(seconds=60)) == world.owner
+        assert user_behind(secret, now + timedelta(seconds=60)) == world.owner
         assert used() == now + timedelta(seconds=60)
 
     def test_a_revoked_one_is_refused_in_words(self, world: World) -> None:
@@ -102,7 +107,7 @@ class TestTokens:
         for other in (world.teammate, world.stranger):
             as_user(other).post(f"/account/tokens/{token.pk}/revoke")
         assert revoke_token(world.stranger, 10**30, timezone.now()) is None
-        assert user_of_token(secret, timezone.now()) == world.owner
+        assert user_behind(secret, timezone.now()) == world.owner
         assert as_user(world.owner).post(f"/account/tokens/{10**30}/revoke").status_code == 302
 
     @pytest.mark.parametrize(

@@ -119,6 +119,8 @@ NOBODY = "401 401 401 401 401"
 NOWHERE = "404 404 404 404 404"
 EXPERIMENT = spec(**SMALL).model_dump(mode="json")
 PROGRAMS = {
+    "api/v1/schema": Row(get=ALL),
+    "api/v1/docs/": Row(get=ALL),
     "api/v1/me": Row(get=OWN),
     "api/v1/experiments/": Row(get=OWN, post="201 201 403 400 401", query=f"?team={SLUG}", body=EXPERIMENT),
     "api/v1/experiments/preview": Row(post="200 200 403 400 401", query=f"?team={SLUG}", body=EXPERIMENT),
@@ -268,7 +270,7 @@ def test_a_browsers_login_is_none_for_programs(it: Everything) -> None:
     client = Client()
     client.force_login(it.people["maintainer"])
     for route in PROGRAMS:
-        if route.startswith("api/"):
+        if route.startswith("api/") and TABLE[route].get != ALL:
             for method in ("GET", "POST", "PUT"):
                 with CaptureQueriesContext(connection) as captured:
                     answer = client.generic(method, it.address(route), json.dumps(TABLE[route].body), content_type="application/json")
