@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import BasePermission, IsAuthenticated
@@ -9,10 +11,11 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 from speccore.errors import NotAllowed, ServerError
 
-from specweb.accounts.models import Team, User
+from specweb.accounts.models import ApiToken, Team, User
 from specweb.accounts.services import PEOPLES_KIND, TokenRefused, may_submit, role_of, teams_submitted, token_of
 
 from .errors import BadRequest
+from .people_query import only
 
 
 class NotAuthenticated(ServerError):
@@ -56,6 +59,30 @@ class PeopleView(APIView):
 
     authentication_classes = [PersonToken]
     permission_classes = [IsAuthenticated]
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Beside the token itself: its scope, and that the address knows each parameter; both as the method describes them."""
+        super().initial(request, *args, **kwargs)
+        method = getattr(self, (request.method or "").lower(), None)
+        if method is None or not hasattr(method, "scope"):
+            return  # it is refused as a method that is not allowed
+        refuse_small_scope(request.auth, method.scope)
+        only(request, *method.parameters)
+
+
+class ScopeTooSmall(ServerError):
+    code = "scope_too_small"
+    retry = False
+
+
+def refuse_small_scope(token: ApiToken | None, needed: str) -> None:
+    """Raises :class:`ScopeTooSmall` for a token that was made for less."""
+    scopes = token.scopes if token else []
+    if needed not in scopes:
+        words = (
+            f"the token {token.name if token else ''!r} is for {' and '.join(scopes) or 'nothing'} only, and this needs the scope {needed}"
+        )
+        raise ScopeTooSmall(words, remedy="Make a token with this scope on your account page (/account/).", needed=needed, scopes=scopes)
 
 
 def submitting_team(user: User, slug: str) -> Team:
