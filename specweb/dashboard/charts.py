@@ -10,10 +10,46 @@ from speccore.measurement import ComparisonResult, Interval, JobAnalysis, Number
 from speccore.spec import ExperimentSpec
 
 from . import formats
+from .chart_frame import Chart, Lack
 from .comparison_table import NumbersUrl, point_title
 from .marks import VERDICT_CLASSES, mark_of
 
 ROW_PX, GROUP_PX, AXIS_PX = 26, 40, 44
+
+
+def forest_chart(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str, str], url: NumbersUrl) -> Chart:
+    """Its table is the comparison of the page."""
+    data = forest(spec, analysis, titles, url)
+    interval = "interval of the look" if spec.sequential else "95 % interval"
+    return Chart(
+        name="forest",
+        title="Speed-up by work and arm",
+        caption=f"log axis; {interval}; the band is the ±{100 * spec.margin:.3g} % margin",
+        label="Speed-up of each arm with its interval; the table below has the same numbers",
+        data=data if data["groups"] else None,
+        height=data["height"],
+        empty="No arm was compared with the baseline.",
+        about=[spec.target.model, spec.name],
+    )
+
+
+def scatter_chart(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str, str], url: NumbersUrl) -> Chart | None:
+    """None where no arm speculates."""
+    data = scatter(spec, analysis, titles, url)
+    lacks = [Lack(f"{arm}, {work}", why) for arm, work, why in left_out(spec, analysis, titles)]
+    if not data["panels"] and not lacks:
+        return None
+    return Chart(
+        name="scatter",
+        title="What acceptance is worth here",
+        caption="tokens per target pass against speed-up, both log; the tick on the line of 1× is what the arm needs on this host: right"
+        " of its tick it pays",
+        label="Speed-up against tokens per target pass; the tables have the same numbers",
+        data=data if data["panels"] else None,
+        empty="No arm has both figures.",
+        lacks=lacks,
+        about=[spec.target.model, spec.name],
+    )
 
 
 def forest(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str, str], url: NumbersUrl) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from speccore.formats import reason
@@ -12,6 +12,7 @@ from speccore.measurement import Withheld
 from specweb.results.compare_queries import Row
 
 from . import formats
+from .chart_frame import Chart
 from .charts import AXIS_PX, GROUP_PX, ROW_PX, interval_data
 from .compare_page import Work, numbers_href, speedup_of
 from .marks import VERDICT_CLASSES, mark_of
@@ -22,6 +23,21 @@ _NOISE = re.compile(r"\((?:R|TM|C)\)|(?<=\S) (?:CPU|Processor)(?= )|^CPU · |^1 
 def short_hardware(name: str) -> str:
     """``CPU · Intel(R) Xeon(R) Processor @ 2.1GHz, 2 cores`` → ``Intel Xeon @ 2.1GHz, 2 cores``."""
     return " ".join(_NOISE.sub("", name).split()) or "not told"
+
+
+def forest_chart(rows: Sequence[Row], works: Sequence[Work], chosen: Mapping[str, str]) -> Chart:
+    """``chosen``: the filters of the view. Its tables are the page's."""
+    data = forest(rows, works)
+    widest = "" if data["one_margin"] else ", the widest of theirs"
+    return Chart(
+        name="forest",
+        title="Speed-up by question and hardware",
+        caption=f"log axis; 95 % interval; the band is the ±{100 * data['margin']:.3g} % margin{widest}",
+        label="Speed-up on each hardware with its interval; the tables below have the same numbers",
+        data=data,
+        height=data["height"],
+        about=list(chosen.values()),
+    )
 
 
 def forest(rows: Sequence[Row], works: Sequence[Work]) -> dict[str, Any]:

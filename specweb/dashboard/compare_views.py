@@ -37,7 +37,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         "works": works,
         "heads": compare_page.heads(),
         "speedup_definition": compare_page.definition("speedup"),
-        "forest": compare_chart.forest(rows, works),
+        "forest": compare_chart.forest_chart(rows, works, chosen),
         "n_hardware": len({r.shown.hardware for r in rows}),
         "n_questions": sum(len(w.questions) for w in works),
         "page": page,

@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 
 from specweb.experiments.models import Host, Job
 from specweb.experiments.services.submission import seed_workload
-from tests.browser.visitors import CHROMIUM, visitor
+from tests.browser.visitors import CHROMIUM, draw_all, visitor
 from tests.web import sample
 from tests.worlds import workload
 
@@ -81,8 +81,7 @@ def test_axe_finds_nothing_serious(live_server, both, width, scheme):
             someone.go(path)
             for summary in someone.page.locator("main details > summary").all():
                 summary.click()
-            for plot in someone.page.query_selector_all("#forest, #scatter"):
-                someone.page.wait_for_selector(f"#{plot.get_attribute('id')}[data-drawn]")
+            draw_all(someone.page)
             found[name] = serious(someone.page)
         someone.page.context.clear_cookies()
         for name, path in (("login", "/login/"), ("visitor's overview", "/")):
@@ -98,8 +97,7 @@ def test_a_keyboard_reaches_everything_and_the_focus_is_seen(live_server, both):
         page = someone.page
         for name in ("overview", "running", "answered", "trial", "compare"):
             someone.go(addresses[name])
-            if name == "answered":
-                page.wait_for_selector("#scatter[data-drawn]")
+            draw_all(page)  # a chart that is drawn offers its files
             wanted = page.evaluate(
                 "[...document.querySelectorAll('a[href], button, summary, input:not([type=hidden]), [tabindex=\"0\"]')]"
                 ".filter(e => e.checkVisibility({ visibilityProperty: true }) && !e.closest('details:not([open]) > :not(summary)')).length"

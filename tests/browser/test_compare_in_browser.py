@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.visitors import CHROMIUM, Visitor, visitor
+from tests.browser.visitors import CHROMIUM, Visitor, draw_all, visitor
 from tests.web import sample
 from tests.web.test_compare import CARD, XEON, other_host, run
 
@@ -38,10 +38,10 @@ def test_by_keyboard_as_a_permalink_on_a_phone_and_without_javascript(live_serve
     with visitor(live_server.url, 1280) as someone:
         page = someone.page
         someone.go("/compare/")
-        page.wait_for_selector("#forest[data-drawn]")
+        draw_all(page)
         assert sorted(rows(page)) == [CARD, XEON]
         choose_hardware_by_keyboard(page)
-        page.wait_for_selector("#forest[data-drawn]")
+        draw_all(page)
         found = rows(page)
         assert found in ([CARD], [XEON])
         assert someone.complaints == []
@@ -51,7 +51,7 @@ def test_by_keyboard_as_a_permalink_on_a_phone_and_without_javascript(live_serve
         colleague = Visitor(browser.new_context(viewport={"width": 390, "height": 900}, color_scheme="dark"), live_server.url)
         colleague.log_in("mate")
         colleague.go(address)
-        colleague.page.wait_for_selector("#forest[data-drawn]")
+        draw_all(colleague.page)
         assert rows(colleague.page) == found
         assert colleague.sideways() <= 0
         assert colleague.complaints == []

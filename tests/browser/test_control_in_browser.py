@@ -14,7 +14,7 @@ from specweb.experiments.services.hosts import create_host
 from specweb.experiments.services.jobs import fail_job, request_pause
 from specweb.results.services.blocks import void_block
 from specweb.results.services.comparing import compare_job
-from tests.browser.visitors import CHROMIUM, in_thread, until, visitor
+from tests.browser.visitors import CHROMIUM, draw_all, in_thread, until, visitor
 from tests.web import sample
 
 pytestmark = [
@@ -164,7 +164,7 @@ def test_a_withheld_interval_s_reason_does_not_run_into_the_verdict(live_server,
     with visitor(live_server.url, 1280) as someone:
         page = someone.page
         someone.go(reverse("experiment", args=[run.experiment.id]))
-        page.wait_for_selector("#forest[data-drawn]")
+        draw_all(page)
         boxes = page.evaluate(
             "[...document.querySelectorAll('#forest .annotation')].map(e => e.getBoundingClientRect()).map(r => [r.left, r.right, r.top, r.bottom])"
         )

@@ -13,7 +13,7 @@ from speccore.jobstate import JobState
 from specweb.experiments.models import Job
 from specweb.experiments.services.jobs import move_job
 from specweb.results.services.comparing import compare_job
-from tests.browser.visitors import CHROMIUM, in_thread, until, visitor
+from tests.browser.visitors import CHROMIUM, draw_all, in_thread, until, visitor
 from tests.web import sample
 
 pytestmark = [
@@ -58,7 +58,8 @@ def test_a_job_is_watched_from_a_phase_to_its_answer(live_server, running):
         assert "91 tokens/s" in page.inner_text("#progress .at-work")
         assert page.evaluate("window.stayed")
         in_thread(lambda: _finish(running))
-        page.wait_for_selector("#forest[data-drawn]", timeout=20_000)
+        page.wait_for_selector("#forest", timeout=20_000)
+        draw_all(page)
         assert page.locator("ul.answers li").count() == 3
         assert page.locator("[data-live]").count() == 0
         requests = asked(page)

@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 
 from specweb.experiments.models import Job
-from tests.browser.visitors import CHROMIUM, in_thread, until, visitor
+from tests.browser.visitors import CHROMIUM, draw_all, in_thread, until, visitor
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -33,7 +33,7 @@ def test_every_page_is_clean_and_fits(live_server, run, width, scheme):
         for path in paths:
             someone.go(path)
             if someone.page.query_selector("#forest"):
-                someone.page.wait_for_selector("#forest[data-drawn]")
+                draw_all(someone.page)
                 someone.page.click("details.integrity summary")
             assert someone.sideways() <= 0, path
         assert someone.complaints == []
@@ -43,7 +43,7 @@ def test_the_plot_has_every_arm_with_its_interval_and_follows_the_width(live_ser
     with visitor(live_server.url, 1280) as someone:
         page = someone.page
         someone.go(reverse("experiment", args=[run.experiment.id]))
-        page.wait_for_selector("#forest[data-drawn]")
+        draw_all(page)
         rows = page.locator("table.comparison").first.locator("tbody tr:not(.group):not(.baseline)").count()
         assert rows == 9
         assert page.locator("#forest .scatterlayer path.point").count() == rows
@@ -74,7 +74,7 @@ def test_what_can_be_done_with_an_experiment_stands_together_and_apart_from_the_
 def test_the_plot_comes_after_the_first_paint(live_server, run):
     with visitor(live_server.url, 1280) as someone:
         someone.go(reverse("experiment", args=[run.experiment.id]))
-        someone.page.wait_for_selector("#forest[data-drawn]")
+        draw_all(someone.page)
         paint = someone.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
         script = someone.page.evaluate("performance.getEntriesByType('resource').find(e => e.name.includes('plotly')).startTime")
         assert script > paint
@@ -84,7 +84,7 @@ def test_a_point_of_the_plot_and_a_number_lead_to_evidence(live_server, run):
     with visitor(live_server.url, 1280) as someone:
         page = someone.page
         someone.go(reverse("experiment", args=[run.experiment.id]))
-        page.wait_for_selector("#forest[data-drawn]")
+        draw_all(page)
         page.locator("#forest").scroll_into_view_if_needed()
         box = page.locator("#forest path.point").first.bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)

@@ -79,6 +79,16 @@ def until(page: Page, expression: str, seconds: float = 15) -> None:
     raise AssertionError(f"never came true: {expression}")
 
 
+def draw_all(page: Page) -> list[str]:
+    """Brings every chart of the page near, so that it is drawn; the ids of their places."""
+    names: list[str] = page.evaluate("[...document.querySelectorAll('[data-chart]')].filter(e => e.checkVisibility()).map(e => e.id)")
+    for name in names:
+        page.locator(f"[id='{name}']").scroll_into_view_if_needed()
+        until(page, f"document.getElementById('{name}').dataset.drawn")
+    page.evaluate("scrollTo(0, 0)")
+    return names
+
+
 def in_thread(work: Callable[[], object]) -> None:
     """Database work while a browser is open: its event loop owns this thread, where Django refuses to work."""
 

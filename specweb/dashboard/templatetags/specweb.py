@@ -12,6 +12,7 @@ from speccore.commandline import Command
 
 from specweb.accounts.services import teams_submitted
 from specweb.dashboard import formats
+from specweb.dashboard.chart_frame import Table
 from specweb.dashboard.comparison_table import Cell
 from specweb.dashboard.marks import VERDICT_CLASSES, VERDICT_SHAPES, mark_of
 
@@ -64,6 +65,12 @@ def number(cell: Cell) -> SafeString:
     if cell.href:
         return format_html('<a class="{}" href="{}" title="{}">{}</a>{}', kind, cell.href, cell.title, cell.text, note)
     return format_html('<span class="{}" title="{}">{}</span>{}', kind, cell.title, cell.text, note)
+
+
+@register.simple_tag
+def numeric(table: Table, column: int) -> SafeString:
+    """The class of a cell in a column of numbers."""
+    return SafeString(' class="num"' if table.heads[column].num else "")
 
 
 @register.filter

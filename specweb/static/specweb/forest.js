@@ -1,8 +1,8 @@
 // Draws the forest plot of speed-ups: log axis around 1, margin shaded, one row for each arm, made for the width it gets.
 "use strict";
 (() => {
-  const { plain, textWidth, SHAPES } = specwebPlots;
-  const NARROW_PX = 620, TOP_PX = 4;
+  const { plain, textWidth, fitting, SHAPES, NARROW_PX } = specwebPlots;
+  const TOP_PX = 4;
 
   // Vertical places in pixels from the top of the plot; the y axis counts the same way.
   function placed(data) {
@@ -51,14 +51,6 @@
   // Where an interval is withheld, its reason stands in its place and is longer.
   function widestRange(rows, c) {
     return Math.min(150, Math.max(74, ...rows.filter((r) => r.estimate).map((r) => Math.ceil(textWidth(r.range, `12.5px ${c.family}`)))));
-  }
-
-  // Cut where there is no room for it; the whole stands in the table.
-  function fitting(text, room, font) {
-    if (textWidth(text, font) <= room) return text;
-    let n = text.length;
-    while (n > 1 && textWidth(`${text.slice(0, n).trimEnd()}…`, font) > room) n -= 1;
-    return `${text.slice(0, n).trimEnd()}…`;
   }
 
   function labels(heads, rows, c, left, width, narrow, verdictAt) {

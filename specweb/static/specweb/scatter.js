@@ -2,8 +2,8 @@
 // parallel lines. The tick on the line of 1 is what the arm needs here; the dotted line leads from it to what the arm has.
 "use strict";
 (() => {
-  const { plain, textWidth } = specwebPlots;
-  const NARROW_PX = 620, WIDE_PX = 960, HEAD_PX = 30, FOOT_PX = 46, GAP_PX = 22, LABEL_PX = 13;
+  const { plain, textWidth, NARROW_PX } = specwebPlots;
+  const WIDE_PX = 960, HEAD_PX = 30, FOOT_PX = 46, GAP_PX = 22, LABEL_PX = 13;
   const PASS_TICKS = [1, 2, 4, 3, 8, 6, 1.5, 16, 12, 1.2, 32];
 
   // Speed-ups share one axis over all panels; passes have each panel's own, since kinds of work lie far apart.
