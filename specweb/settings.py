@@ -70,6 +70,30 @@ SPECWEB_STALLED_AFTER_S = _number("SPECWEB_STALLED_AFTER_S", 30.0)
 SPECWEB_HOST_LOST_AFTER_S = _number("SPECWEB_HOST_LOST_AFTER_S", 24 * 3600.0)
 SPECWEB_WAITING_FOR_S = _number("SPECWEB_WAITING_FOR_S", 7 * 24 * 3600.0)
 
+#: Requests a minute to the people's API, by token, and by address where none or no valid one came; 0: as many as one likes.
+SPECWEB_REQUESTS_PER_MINUTE = int(_number("SPECWEB_REQUESTS_PER_MINUTE", 600))
+SPECWEB_UPLOADS_PER_MINUTE = int(_number("SPECWEB_UPLOADS_PER_MINUTE", 6000))
+SPECWEB_OPEN_REQUESTS_PER_MINUTE = int(_number("SPECWEB_OPEN_REQUESTS_PER_MINUTE", 60))
+#: Tries of a name at the login form, by name and address.
+SPECWEB_LOGINS_PER_MINUTE = int(_number("SPECWEB_LOGINS_PER_MINUTE", 10))
+
+
+def cache_at(broker_url: str) -> dict[str, object]:
+    """The cache that all processes share, on the broker's server. It counts requests, and nothing is lost with it."""
+    url = broker_url.replace("redis+socket://", "unix://", 1)
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        return {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}  # each process counts for itself
+    quickly = {"socket_connect_timeout": 0.5, "socket_timeout": 0.5}
+    return {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": url.replace("virtual_host=", "db="),
+        "KEY_PREFIX": "specweb",
+        "OPTIONS": quickly,
+    }
+
+
+CACHES = {"default": cache_at(os.environ.get("CACHE_URL", "").strip() or BROKER_URL)}
+
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",

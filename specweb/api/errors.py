@@ -40,6 +40,7 @@ STATUS = {
     "unsupported_media_type": 415,
     "hash_mismatch": 422,
     "protocol_not_supported": 426,
+    "too_many_requests": 429,
 }
 
 
@@ -117,7 +118,9 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
         log.error("%s failed", _where(context), exc_info=error)
     else:
         log.info("%s refused, %s: %s", _where(context), body.code, body.message)
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if status == 429:
+        headers["Retry-After"] = str(body.details.get("retry_after_s", 60))
     return Response({"error": body.model_dump(mode="json")}, status=status, headers=headers)
 
 

@@ -12,9 +12,11 @@ from rest_framework.views import APIView
 from speccore.errors import NotAllowed, ServerError
 
 from specweb.accounts.models import ApiToken, Team, User
+from specweb.accounts.rates import Standing
 from specweb.accounts.services import PEOPLES_KIND, TokenRefused, may_submit, role_of, teams_submitted, token_of
 
 from .errors import BadRequest
+from .pace import TooManyRequests, count_stranger, count_token, tell
 from .people_query import only
 
 
@@ -47,22 +49,49 @@ class PersonToken(BaseAuthentication):
         return "Bearer"
 
 
-class OpenView(APIView):
+class Paced(APIView):
+    """Base of all: counts who asks, and tells in the headers how that stands."""
+
+    standing: Standing | None = None
+
+    def held(self, standing: Standing | None, of: str) -> None:
+        """Raises :class:`TooManyRequests` for who has asked too often."""
+        self.standing = standing
+        if standing is not None and standing.over:
+            raise TooManyRequests(standing, of)
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = super().finalize_response(request, response, *args, **kwargs)
+        tell(self.standing, answer.headers)
+        return answer
+
+
+class OpenView(Paced):
     """Base of what everybody may ask, token or not."""
 
     authentication_classes: list[type[BaseAuthentication]] = []
     permission_classes: list[type[BasePermission]] = []
 
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        self.held(count_stranger(request), "to one address without a token")
+        super().initial(request, *args, **kwargs)
 
-class PeopleView(APIView):
+
+class PeopleView(Paced):
     """Base of every address for people's programs: the token is needed, ``request.user`` is its owner."""
 
     authentication_classes = [PersonToken]
     permission_classes = [IsAuthenticated]
+    counted_as = "requests"
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Beside the token itself: its scope, and that the address knows each parameter; both as the method describes them."""
-        super().initial(request, *args, **kwargs)
+        try:
+            super().initial(request, *args, **kwargs)
+        except NotAuthenticated:
+            self.held(count_stranger(request), "to one address without a valid token")
+            raise
+        self.held(count_token(request.auth, self.counted_as), "to one token")
         method = getattr(self, (request.method or "").lower(), None)
         if method is None or not hasattr(method, "scope"):
             return  # it is refused as a method that is not allowed

@@ -54,6 +54,8 @@ class RunsView(PeopleView):
 class RunBlobView(PeopleView):
     """Evidence of a run that will follow. ``?team=`` as with the run."""
 
+    counted_as = "uploads"
+
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         refuse_what_is_no_hash(kwargs["sha256"])

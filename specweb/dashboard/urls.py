@@ -1,7 +1,9 @@
 """Addresses of the pages; each is a permalink."""
 
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib.auth.views import LogoutView
 from django.urls import path
+
+from specweb.accounts.login_view import Login
 
 from . import (
     compare_views,
@@ -22,7 +24,7 @@ from . import (
 urlpatterns = [
     path("", overview_views.overview, name="overview"),
     path("running", overview_views.running_now, name="running"),
-    path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("login/", Login.as_view(), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("experiments/new", form_views.experiment_new, name="experiment-new"),
     path("experiments/presets", preset_views.presets, name="presets"),
