@@ -62,6 +62,19 @@ BROKER_URL = _required("BROKER_URL", "redis://127.0.0.1:6379/0")
 SPECWEB_BASE_URL = os.environ.get("SPECWEB_BASE_URL", "http://127.0.0.1:8000").rstrip("/")
 SPECWEB_EVIDENCE_DIR = Path(os.environ.get("SPECWEB_EVIDENCE_DIR") or BASE_DIR / ".specweb" / "evidence")
 SPECWEB_MAX_BLOB_BYTES = int(_number("SPECWEB_MAX_BLOB_BYTES", 1024**3))
+#: Whether everybody may make an account, or only who was invited to a team; and whether everybody may make a team.
+SPECWEB_OPEN_SIGNUP = _flag("SPECWEB_OPEN_SIGNUP")
+SPECWEB_USERS_MAKE_TEAMS = _flag("SPECWEB_USERS_MAKE_TEAMS", default=True)
+# Mail for invitations, lost passwords and confirmed addresses: only where EMAIL_HOST names an SMTP server.
+EMAIL_HOST = os.environ.get("EMAIL_HOST", "").strip()
+EMAIL_PORT = int(_number("EMAIL_PORT", 587))
+EMAIL_HOST_USER = os.environ.get("EMAIL_HOST_USER", "")
+EMAIL_HOST_PASSWORD = os.environ.get("EMAIL_HOST_PASSWORD", "")
+EMAIL_USE_SSL = EMAIL_PORT == 465
+EMAIL_USE_TLS = _flag("EMAIL_USE_TLS", default=EMAIL_PORT == 587)
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = os.environ.get("EMAIL_FROM", "").strip() or EMAIL_HOST_USER or "specweb@localhost"
+PASSWORD_RESET_TIMEOUT = 3600
 #: Whether the audit log keeps the address that a change was asked from.
 SPECWEB_AUDIT_ADDRESSES = _flag("SPECWEB_AUDIT_ADDRESSES", default=True)
 SPECWEB_POLL_IDLE_S = _number("SPECWEB_POLL_IDLE_S", 10.0)

@@ -7,11 +7,15 @@ from django.db import models
 from django.utils import timezone
 
 from .audit_models import AuditEntry as AuditEntry
+from .people_models import Invitation as Invitation
+from .people_models import OidcIdentity as OidcIdentity
 from .scopes import all_scopes
 
 
 class User(AbstractUser):
     """A person. What one may do follows from memberships, never from ``is_staff``."""
+
+    email_confirmed_at = models.DateTimeField(null=True, blank=True)  # when mail to ``email`` was seen to reach this person
 
     def role_in(self, team_id: int) -> str | None:
         """The role in a team, or None for a stranger."""
@@ -47,6 +51,7 @@ class Membership(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=12, choices=Role, default=Role.VIEWER)
+    by_group = models.BooleanField(default=False)  # follows from a group at the identity provider, and goes with it
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["user", "team"], name="membership_once")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.contrib.auth import login, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.views import redirect_to_login
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -20,7 +22,10 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from . import audit, token_form
+from .invitations import mail_works
 from .services import AccountError, create_token, end_sessions, memberships_of, revoke_token, tokens_of, use_login_link
+from .teams import may_make_teams
 
 View = Callable[..., HttpResponse]
 
@@ -53,7 +58,7 @@ def _is_loopback(request: HttpRequest) -> bool:
 @login_required
 @never_cache
 def account(request: HttpRequest) -> HttpResponse:
-    return _page(request)
+    return account_page(request)
 
 
 def posted(view: View) -> View:
@@ -71,11 +76,11 @@ def posted(view: View) -> View:
 @posted
 def make_token(request: HttpRequest) -> HttpResponse:
     """The token is shown in this one answer and never again."""
-    name = request.POST.get("name", "")
+    form = token_form.read(request.POST)
     try:
-        token, secret = create_token(request.user, name)
+        token, secret = create_token(request.user, form.name, scopes=form.scopes, life=form.life)
     except AccountError as error:
-        return _page(request, 400, token_name=name, token_error=str(error))
+        return account_page(request, 400, **replace(form, error=str(error)).context())
     url = settings.SPECWEB_BASE_URL + reverse("api-me")
     return render(request, "accounts/token_made.html", {"token": token, "secret": secret, "api_url": url})
 
@@ -94,8 +99,10 @@ def end_token(request: HttpRequest, token_id: int) -> HttpResponse:
 def password(request: HttpRequest) -> HttpResponse:
     form = _password_form(request, request.POST)
     if not form.is_valid():
-        return _page(request, 400, password_form=form)
-    update_session_auth_hash(request, form.save())
+        return account_page(request, 400, password_form=form)
+    with transaction.atomic():
+        update_session_auth_hash(request, form.save())
+        audit.record("account.password", request.user.pk, request.user.get_username())
     messages.success(request, "Your password is changed. Every other browser is logged out; tokens stay valid.")
     return redirect("account")
 
@@ -116,11 +123,15 @@ def _password_form(request: HttpRequest, data: Any = None) -> Any:
     return form
 
 
-def _page(request: HttpRequest, status: int = 200, **fields: Any) -> HttpResponse:
+def account_page(request: HttpRequest, status: int = 200, **fields: Any) -> HttpResponse:
     context = {
         "memberships": memberships_of(request.user),
         "tokens": tokens_of(request.user),
+        **token_form.TokenForm().context(),
         "password_form": _password_form(request),
+        "mail_works": mail_works(),
+        "email_value": request.user.email,
+        "may_make_teams": may_make_teams(request.user),
         **fields,
     }
     return render(request, "accounts/account.html", context, status=status)

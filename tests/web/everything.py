@@ -13,7 +13,8 @@ from django.utils import timezone
 from speccore.jobstate import JobState
 from speccore.protocol import Running
 
-from specweb.accounts.models import ApiToken, Membership, Role, Team, User
+from specweb.accounts.invitations import invite
+from specweb.accounts.models import ApiToken, Invitation, Membership, Role, Team, User
 from specweb.accounts.services import create_token
 from specweb.experiments.models import Experiment, Host, Job, Visibility, Workload
 from specweb.experiments.services.submission import seed_workload
@@ -62,6 +63,8 @@ class Everything:
     running: sample.Run
     token: ApiToken
     workload: Workload
+    invitation: Invitation
+    invitation_secret: str
 
     def address(self, route: str) -> str:
         """The route filled in with the team's things. What is steered is the job that runs, what is read the finished one."""
@@ -80,7 +83,10 @@ class Everything:
             "workload_id": self.workload.pk,
             "content_hash": "0" * 64,
             "sha256": "0" * 64,
-            "secret": "once_unknown",
+            "secret": self.invitation_secret if route.startswith("join/") else "once_unknown",
+            "invitation_id": self.invitation.pk,
+            "uidb64": "MQ",
+            "token": "unknown",
         }
         return "/" + re.sub(r"<\w+:(\w+)>", lambda found: str(values[found[1]]), route)
 
@@ -121,7 +127,9 @@ def everything() -> Everything:
     running = sample.claimed(sample.submitted(team, owner, sample.spec(**SMALL)), host)
     sample.play(running, n_trials=1)
     _troubles(running, host)
-    return Everything(team, people, tokens, host, finished, running, ApiToken.objects.get(user=owner), own)
+    made = invite(team, owner, role="viewer", now=timezone.now(), uses=9)
+    invited, secret = made.invitation, made.url.rpartition("/")[2]
+    return Everything(team, people, tokens, host, finished, running, ApiToken.objects.get(user=owner), own, invited, secret)
 
 
 def _troubles(run: sample.Run, host: Host) -> None:
@@ -138,6 +146,7 @@ def more_of_everything(it: Everything, n: int) -> None:
     for i in range(n):
         sample.host_with_inventory(it.team, f"more-{i}")
         create_token(owner, f"more {i}")
+        invite(it.team, owner, role="viewer", now=timezone.now())
         team = Team.objects.create(slug=f"more-{i}", name=f"More {i}")
         Membership.objects.create(user=owner, team=team, role=Role.MAINTAINER)
         Membership.objects.create(user=User.objects.create(username=f"more-{i}"), team=it.team, role=Role.MAINTAINER)

@@ -28,6 +28,7 @@ MINE = "200 200 200 200 302"  # everybody has one of their own
 ACTION = "302 302 403 404 302"  # a button of the team's submitters
 HOST = "302 403 403 404 302"  # one of its maintainers
 SENT = "302 302 302 302 302"
+NOWHERE = "404 404 404 404 404"
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,26 @@ PAGES = {
     "account/tokens/<int:token_id>/revoke": Row(post=SENT),
     "account/password": Row(post=SENT, body=NEW_PASSWORD),
     "account/sessions/end": Row(post=SENT),
+    "account/email": Row(post=SENT, body={"email": "new@example.org"}),
+    "account/email/confirm/<str:token>": Row(get=SENT),
+    "password/reset": Row(get=ALL, post=ALL, body={"email": "new@example.org"}),
+    "password/reset/sent": Row(get=ALL),
+    "password/reset/<str:uidb64>/<str:token>/": Row(get=ALL, post=ALL),
+    "sign-up": Row(get=NOWHERE, post=NOWHERE),  # where it isn't open to everybody
+    # Whoever has the secret may see what they are invited to and use it; a visitor's form lacks a name.
+    "join/<str:secret>": Row(get=ALL, post="302 302 302 302 400"),
+    "teams/new": Row(get=MINE, post=SENT, body={"name": "New", "slug": "newone"}),
+    "teams/<slug:slug>/rename": Row(post=HOST, body={"name": f"{MARKER} other"}),
+    "teams/<slug:slug>/leave": Row(post="409 302 302 404 302"),  # the last maintainer stays
+    "teams/<slug:slug>/invitations": Row(post="200 403 403 404 302", body={"role": "viewer"}),
+    "teams/<slug:slug>/invitations/<int:invitation_id>/withdraw": Row(post=HOST),
     "teams/<slug:slug>/": Row(get=TEAM),
     "teams/<slug:slug>/members": Row(post=HOST, body={"user": "stranger", "role": "viewer"}),
     "experiments/new": Row(get="200 200 403 200 302", post="200 200 403 200 403", body={"team": SLUG, "do": "preview"}),
     "experiments/presets": Row(get="200 200 403 200 302"),
     "experiments/preview": Row(post="200 200 403 403 403", body={"team": SLUG}),
     "experiments/<uuid:experiment_id>/": readable(),
+    "experiments/<uuid:experiment_id>/report.md": readable(),
     "compare/": Row(get=ALL),
     "models/": Row(get=MINE),
     "models/<str:model_hash>/": Row(get=TEAM),
@@ -116,7 +131,6 @@ READ = "200 200 200 404 401"
 STEER = "200 200 403 404 401"
 IDLE = "409 409 403 404 401"  # the job that runs is neither paused nor has it failed
 NOBODY = "401 401 401 401 401"
-NOWHERE = "404 404 404 404 404"
 EXPERIMENT = spec(**SMALL).model_dump(mode="json")
 PROGRAMS = {
     "api/v1/schema": Row(get=ALL),
@@ -211,7 +225,7 @@ def test_who_is_answered_what(it: Everything, public: bool) -> None:
 def _hidden(it: Everything, route: str, public: bool) -> list[str]:
     """What no stranger may read in an answer; the team's short name may come back to who sent it."""
     row = TABLE[route]
-    own = [] if public else [MARKER] if SLUG in f"{it.address(route)}{row.query}{row.body}" else [MARKER, SLUG]
+    own = [] if public or route.startswith("join/") else [MARKER] if SLUG in f"{it.address(route)}{row.query}{row.body}" else [MARKER, SLUG]
     return [PRIVATE, "alert(1)", *own]
 
 
