@@ -57,12 +57,14 @@ def joined_plan(parts: Sequence[tuple[JobPlan, Collection[int]]]) -> JobPlan:
     return JobPlan(seed=first.seed, trials=[t.model_copy(update={"index": i}) for i, t in enumerate(trials)], workloads=first.workloads)
 
 
-def own_blocks(measured: Sequence[Collection[int]]) -> list[set[int]]:
-    """Which blocks count in each part, given those that it measured: a block that was run again counts where it was run last."""
-    found: list[set[int]] = []
-    for i, blocks in enumerate(measured):
-        later = {block for more in measured[i + 1 :] for block in more}
-        found.append(set(blocks) - later)
+def own_blocks(parts: Sequence[tuple[Collection[int], Collection[int]]]) -> list[frozenset[int]]:
+    """Which blocks count in each part, of those that it (planned, measured): one that was run again counts where it was measured last."""
+    found = []
+    for i, (planned, _) in enumerate(parts):
+        later = {block for _, measured in parts[i + 1 :] for block in measured}
+        earlier = {block for _, measured in parts[:i] for block in measured}
+        unmeasured = set(planned) - set(parts[i][1])
+        found.append(frozenset(set(planned) - later - (earlier & unmeasured)))
     return found
 
 

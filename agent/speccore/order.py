@@ -17,9 +17,7 @@ TRIES_MANY = 10  # for more than a dozen, where a round costs more and rarely co
 MANY = 16  # beyond, a second try costs tenths of a second and gains nothing that can be seen
 
 
-def balanced_orders(
-    n: int, n_blocks: int, rng: random.Random, *, anchor: bool, after: Sequence[Sequence[int]] = ()
-) -> list[list[int]]:
+def balanced_orders(n: int, n_blocks: int, rng: random.Random, *, anchor: bool, after: Sequence[Sequence[int]] = ()) -> list[list[int]]:
     """``n_blocks`` permutations of 0 … n−1, each in order of running. With ``anchor``, 0 is what others run before or after.
 
     Counts by position always differ by at most one. Counts before and after the anchor do for up to twelve things; beyond,

@@ -333,6 +333,9 @@ class Job(models.Model):
     pause_requested_by = models.CharField(max_length=150, blank=True)
     #: A failed or cancelled job is tried again as a new one, at most once; the old stays as history.
     retry_of = models.OneToOneField("self", on_delete=models.RESTRICT, null=True, related_name="retry")
+    #: A job that adds blocks to the answer of an earlier one, on the same host: see services.more.
+    extends = models.ForeignKey("self", on_delete=models.RESTRICT, null=True, related_name="extensions")
+    blocks = models.JSONField(null=True)  # the numbers of the blocks that it runs; null: all of the experiment's
     block_runs = models.JSONField(default=dict)  # block: its run that counts, where that is not the first
     looked_after = models.PositiveIntegerField(default=0)  # the last block with which an early look was taken
     decided = models.JSONField(default=dict)  # by early looks: arm → the block after which it needs no other
@@ -350,6 +353,14 @@ class Job(models.Model):
 
     class Meta:
         ordering = ["id"]
+        constraints = [
+            # While one adds blocks, what it will bring is not known, so nobody else adds any.
+            models.UniqueConstraint(
+                fields=["extends"],
+                condition=~models.Q(state__in=sorted(s.value for s in FINAL)),
+                name="blocks_added_once_at_a_time",
+            )
+        ]
 
     @property
     def is_final(self) -> bool:

@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 from speccore.jobstate import JobState
-from speccore.plan import plan_job
 from speccore.protocol import JobPlan
 from speccore.spec import ExperimentSpec
 
-from specweb.experiments.models import Experiment, Job, Model, Runtime
+from specweb.experiments.models import Job, Model, Runtime
 
-from .checking import workloads_of
 from .jobs import move_job
+from .more import spec_to_place
 from .placement import Fit, NoFit, Offer, able, fit, has_labels, hosts_of, labels_in_words
+from .plans import family_of, plan_of, plan_of_added
 
 BY = "dispatcher"
 
@@ -27,10 +27,12 @@ def dispatch_waiting(now: datetime, *, online_within: timedelta, on_queued: Call
     """
     queued = []
     waiting = (
-        Job.objects.filter(state=JobState.WAITING.value, pause_requested_at=None).select_related("experiment", "wanted_host").order_by("id")
+        Job.objects.filter(state=JobState.WAITING.value, pause_requested_at=None)
+        .select_related("experiment", "wanted_host", "extends__experiment", "extends__runtime", "extends__target")
+        .order_by("id")
     )
     for job in waiting:
-        spec = job.experiment.parsed_spec
+        spec = spec_to_place(job)
         offers = _offers(job, spec, now - online_within)
         best = next(iter(able(offers)), None)
         if best is None:
@@ -38,18 +40,6 @@ def dispatch_waiting(now: datetime, *, online_within: timedelta, on_queued: Call
         elif _queue(job, spec, best, now, on_queued):
             queued.append(job)
     return queued
-
-
-def plan_of(experiment: Experiment, spec: ExperimentSpec) -> JobPlan:
-    """The plan with the workload versions that the points' names were resolved to when the experiment was submitted.
-
-    That of the sampling test, which gives no numbers to a point, is resolved now; the plan names its content.
-    """
-    points = experiment.points.select_related("workload")
-    contents = {p.settings["workload"]: p.workload.parsed for p in points}
-    if spec.sampling_test and spec.sampling_test.workload not in contents:
-        contents |= {name: w.parsed for name, w in workloads_of(spec, experiment.team, archived=True)[0].items() if name not in contents}
-    return plan_job(spec, contents)
 
 
 def _offers(job: Job, spec: ExperimentSpec, seen_since: datetime) -> list[Offer]:
@@ -89,10 +79,17 @@ def _why_not(offer: Offer) -> str:
     return f"{offer.host.name} could run it and is offline ({seen})"
 
 
+def _plan(job: Job) -> JobPlan:
+    spec = job.experiment.parsed_spec
+    if job.blocks is None:
+        return plan_of(job.experiment, spec)
+    return plan_of_added(job.experiment, spec, [j for j in family_of(job) if j.pk != job.pk and j.pk < job.pk], job.blocks)
+
+
 def _queue(job: Job, spec: ExperimentSpec, offer: Offer, now: datetime, on_queued: Callable[[Job, JobPlan], None]) -> bool:
     assert isinstance(offer.answer, Fit)
     found, host = offer.answer, offer.host
-    plan = plan_of(job.experiment, spec)
+    plan = _plan(job)
     with transaction.atomic():
         moved = move_job(
             job.pk,

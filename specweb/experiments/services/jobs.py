@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 from speccore.errors import AgentKeepsDying, ErrorBody, HostError, NotAllowed, NotPossible
-from speccore.jobstate import HELD, JobState, may_move
+from speccore.jobstate import FINAL, HELD, JobState, may_move
 
 from specweb import queue
 from specweb.accounts import audit
@@ -209,12 +209,16 @@ def retry_job(job: Job, *, now: datetime, by: str) -> Job:
         raise NotPossible(f"job {old.pk} is {old.state}", remedy="Only a job that failed or was cancelled can be retried.")
     if old.wanted_host and old.wanted_host.revoked_at:
         raise NotPossible(f"{old.wanted_host}, which the job asks for, was revoked", remedy="Submit the experiment for another host.")
+    if old.extends_id and Job.objects.filter(extends=old.extends_id).exclude(state__in=[s.value for s in FINAL]).exists():
+        raise NotPossible("blocks are being added already, by another job", remedy="Wait for its end, or cancel it.")
     try:
         with transaction.atomic():
             new = Job.objects.create(
                 experiment_id=old.experiment_id,
                 wanted_host=old.wanted_host,
                 retry_of=old,
+                extends=old.extends,
+                blocks=old.blocks,
                 reason=f"waits to be dispatched again, as {by} asked",
             )
             _recorded(new, "retry", by, before=f"{old.state}: job {old.pk}", after="a new job")

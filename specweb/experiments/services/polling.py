@@ -17,6 +17,7 @@ from speccore.protocol import Finished, JobOffer, JobPlan, Looked, PollReply, Po
 from specweb.experiments.models import Host, Job, Lease
 
 from .jobs import claim_next_job, fail_job, is_newest, move_job
+from .plans import spec_of_job
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ def _offer(host: Host, now: datetime, clock_behind: timedelta, take_stock: TakeS
         experiment_id=str(job.experiment_id),
         lease=lease.n,
         lease_token=secret,
-        spec=job.experiment.parsed_spec,
+        spec=spec_of_job(job),
         plan=JobPlan.model_validate(job.plan),
         runtime_hash=job.runtime.manifest_hash,
         target_hash=job.target.manifest_hash,

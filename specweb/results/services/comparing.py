@@ -14,7 +14,6 @@ from speccore.errors import EngineOutOfMemory, ErrorBody, HashMismatch, ServerEr
 from speccore.jobstate import JobState
 from speccore.measurement import ComparisonResult, Interval, JobAnalysis
 from speccore.outages import TrialFailure
-from speccore.protocol import JobPlan
 from uuid_utils.compat import uuid7
 
 from specweb.experiments.models import Job
@@ -24,6 +23,7 @@ from specweb.results.models import Analysis, Attempt, Comparison, EvidenceFile
 from specweb.results.queries import error_of, unparsed_attempts
 
 from .answers import answers_of
+from .joining import basis_of, is_joined
 from .listings import list_comparisons
 from .noise_floor import floors_of_job
 from .parsing import workloads_of
@@ -68,22 +68,25 @@ def compare_job(job_id: UUID, now: datetime, *, again: bool = False) -> bool:
 
 def _basis(job: Job) -> tuple[object, ...]:
     """All that a comparison rests on and that may change while it is computed."""
-    attempts = Attempt.objects.filter(trial__job=job).order_by("pk")
-    newest = Analysis.objects.filter(job=job).values_list("pk", flat=True).last()
-    return (job.state, newest, *attempts.values_list("pk", "state", "counted", "accepted", "measurement_id", "parse_error__code"))
+    first = job.extends_id or job.pk
+    family = list((Job.objects.filter(pk=first) | Job.objects.filter(extends=first)).order_by("pk").values_list("pk", "state"))
+    attempts = Attempt.objects.filter(trial__job__in=[pk for pk, _ in family]).order_by("pk")
+    newest = Analysis.objects.filter(job__in=[pk for pk, _ in family]).values_list("pk", flat=True).last()
+    return (*family, newest, *attempts.values_list("pk", "state", "counted", "accepted", "measurement_id", "parse_error__code"))
 
 
 def _settle(job: Job, basis: tuple[object, ...], outcome: JobAnalysis | ErrorBody, now: datetime) -> bool | None:
     """Stores what was computed. None: it rests on what is no longer so. False: the job failed instead."""
     with transaction.atomic():
         # Reports of the job take this lock too, so what is accepted is in the comparison.
-        locked = Job.objects.select_for_update(of=("self",)).select_related("experiment", "inventory", "runtime").get(pk=job.pk)
+        _lock(job)
+        locked = Job.objects.select_related("experiment", "inventory", "runtime").get(pk=job.pk)
         if _basis(locked) != basis:
             return None
         if isinstance(outcome, JobAnalysis):
             try:
                 with transaction.atomic():
-                    store_analysis(locked, outcome)
+                    _store(locked, outcome)
             except DatabaseError:
                 raise
             except Exception as error:
@@ -93,6 +96,24 @@ def _settle(job: Job, basis: tuple[object, ...], outcome: JobAnalysis | ErrorBod
             return False
         move_job(locked.pk, JobState.PROCESSED, now=now, by=BY, reason="")
     return True
+
+
+def _store(job: Job, analysis: JobAnalysis) -> None:
+    """With the job that an answer began with, where the blocks of several stand in it; the others keep the numbers only."""
+    home = next((part.job for part in analysis.parts if not part.differs), None)
+    if home is None or home == str(job.pk) or not is_joined(analysis.parts, job):
+        store_analysis(job, analysis)
+        return
+    store_analysis(Job.objects.select_related("experiment", "inventory", "runtime", "target").get(pk=home), analysis)
+    numbers = storable(analysis.model_dump(mode="json"))
+    Analysis.objects.create(job=job, analysis_version=analysis.analysis_version, numbers=numbers)
+
+
+def _lock(job: Job) -> None:
+    """All jobs of an answer, the first one first, since a comparison may be stored with it."""
+    first = job.extends_id or job.pk
+    for pk in dict.fromkeys((first, job.pk)):
+        Job.objects.select_for_update().values_list("pk").get(pk=pk)
 
 
 def _fault(job: Job, error: Exception) -> ErrorBody:
@@ -116,39 +137,44 @@ def _due(job: Job, *, again: bool) -> bool:
 
 
 def analyse(job: Job) -> JobAnalysis:
-    """The analysis of a job from its stored numbers; writes nothing."""
-    attempts = list(
-        Attempt.objects.filter(trial__job=job, counted=True)
+    """The analysis of a job from its stored numbers, with all whose blocks stand in one comparison with its own; writes nothing."""
+    basis = basis_of(job)
+    home = basis.home
+    attempts = [
+        a
+        for a in Attempt.objects.filter(trial__job__in=basis.blocks, counted=True)
         .select_related("trial__arm", "measurement")
-        .order_by("trial__index", "received_at")
-    )
+        .order_by("trial__job", "trial__index", "received_at")
+        if a.trial.block in basis.blocks[a.trial.job_id]
+    ]
     damaged = [
         f"{a.trial.plan_id}: {a.parse_error['message']}"
         for a in attempts
         if a.parse_error and a.parse_error.get("code") == HashMismatch.code
     ]
-    experiment = job.experiment
+    experiment = home.experiment
     spec = experiment.parsed_spec
     measured = [a for a in attempts if a.accepted and a.measurement is not None]
     n_blocks = len({a.trial.block for a in measured if a.trial.arm.is_baseline})
     facts = JobFacts(
-        floors=floors_of_job(job, spec, n_blocks, _measured_at(job, measured)),
-        shares_cores=_shares_machine(job),
+        floors=floors_of_job(home, spec, n_blocks, _measured_at(job, measured)),
+        shares_cores=_shares_machine(home),
         hashes_verified=not damaged,  # every file was hashed again when it was parsed
         n_hashes=EvidenceFile.objects.filter(attempt__in=attempts).count(),
         hash_problem="; ".join(damaged),
-        decided=job.decided,
+        decided=home.decided,
     )
-    plan = JobPlan.model_validate(job.plan)
-    return analyse_job(
+    found = analyse_job(
         spec,
-        plan,
+        basis.plan,
         [a.measurement.parsed for a in measured if a.measurement is not None],
         [_failure(a) for a in attempts if not (a.accepted and a.measurement is not None) and a.outcome != "cancelled"],
         facts,
         workloads=workloads_of(experiment),
-        answers_read=answers_of(measured, spec, plan),
+        answers_read=answers_of(measured, spec, basis.plan),
+        joined=basis.joined,
     )
+    return found.model_copy(update={"parts": basis.told})
 
 
 def _measured_at(job: Job, measured: Sequence[Attempt]) -> datetime | None:

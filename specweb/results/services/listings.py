@@ -14,12 +14,16 @@ from specweb.results.listing import values_of
 from specweb.results.models import Attempt, Comparison, Listing
 
 
+def _jobs(job: Job, analysis: JobAnalysis) -> list[str]:
+    return [str(job.pk), *(part.job for part in analysis.parts if not part.differs)]
+
+
 def list_comparisons(job: Job, analysis: JobAnalysis, comparisons: Sequence[Comparison]) -> None:
     """Lists a job's newest comparisons in place of those that they supersede."""
     Listing.objects.filter(comparison__job=job).exclude(comparison__superseded_by=None).delete()
     points = {p.pk: p for p in job.experiment.points.select_related("workload").defer("workload__content")}
     alias = HostModel.objects.filter(host=job.host_id, model=job.target_id).values_list("alias", flat=True).first() or ""
-    ended = Attempt.objects.filter(trial__job=job, accepted=True).aggregate(at=Max("ended_at"))["at"] or timezone.now()
+    ended = Attempt.objects.filter(trial__job__in=_jobs(job, analysis), accepted=True).aggregate(at=Max("ended_at"))["at"] or timezone.now()
     spec, new = job.experiment.parsed_spec, []
     for row, result in zip(comparisons, analysis.comparisons, strict=True):
         values = values_of(spec, job, points[row.point_id], alias, result, analysis.checks, ended)

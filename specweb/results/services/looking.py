@@ -29,7 +29,7 @@ def look_at_job(job_id: UUID) -> bool:
 
     What is decided stays decided. Nothing is raised for a look that fails: the job goes on without, and its comparison tells.
     """
-    jobs = Job.objects.filter(state__in=[s.value for s in HELD], experiment__spec__sequential=True)
+    jobs = Job.objects.filter(state__in=[s.value for s in HELD], experiment__spec__sequential=True, extends=None)
     job = jobs.select_related("experiment", "inventory", "runtime").filter(pk=job_id).first()
     if job is None:
         return False
