@@ -20,6 +20,7 @@ from speccore.estimate import job_minutes
 from speccore.presets import DRAFT, TARGET, Preset, Role, preset, presets
 from speccore.protocol import JobPlan
 from speccore.reference import PORT, THREADS, reference_builds, reference_commands
+from speccore.report import width_line
 from speccore.selfrun import JOB, REPORT, RUN, RunIndex
 from speccore.spec import ExperimentSpec, parse_spec, problem_lines
 from speccore.table import analysis_text
@@ -202,9 +203,9 @@ def _tell_result(done: local.LocalRun, host: Host, out: Path) -> int:
     evidence.write_whole(out.resolve() / REPORT, told.encode())
     print(analysis_text(analysis))
     if done.cut_short:
-        print(f"\nthe time was up: {report.width_line(analysis, done.n_blocks, done.offer.spec.blocks)} ({done.cut_short})")
+        print(f"\nthe time was up: {width_line(analysis, done.n_blocks, done.offer.spec.blocks)} ({done.cut_short})")
     elif index.budget_s is not None or index.decided:
-        print(f"\n{report.width_line(analysis, done.n_blocks, done.offer.spec.blocks)}")
+        print(f"\n{width_line(analysis, done.n_blocks, done.offer.spec.blocks)}")
     print(f"\nreport: {out / REPORT}\nevidence: {out}")
     return OK
 

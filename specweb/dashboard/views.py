@@ -58,11 +58,11 @@ def experiment(request: HttpRequest, experiment_id: UUID) -> HttpResponse:
     found = page_queries.experiment_shown(request.user, experiment_id)
     if found is None:
         return missing(request)
-    job = _chosen_job(found, request.GET.get("job", ""))
+    job = chosen_job(found, request.GET.get("job", ""))
     return render(request, "dashboard/experiment.html", _experiment_context(request, found, job))
 
 
-def _chosen_job(found: Experiment, wanted: str) -> Job:
+def chosen_job(found: Experiment, wanted: str) -> Job:
     """The job that the address names, else one that has an answer, else the first that was not tried again."""
     jobs = list(found.jobs.all())
     retried = {j.retry_of_id for j in jobs}

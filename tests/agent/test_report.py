@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from specagent.report import came_with, point_words
 from speccore.measurement import JobAnalysis
+from speccore.report import came_with, point_words
 from speccore.spec import Point
 
 from tests.core.test_vllm_attempt import compared
