@@ -93,7 +93,6 @@ PAGES = {
     "experiments/preview": Row(post="200 200 403 403 403", body={"team": SLUG}),
     "experiments/<uuid:experiment_id>/": readable(),
     "experiments/<uuid:experiment_id>/report.md": readable(),
-    "experiments/<uuid:experiment_id>/report.md": readable(),
     "compare/": Row(get=ALL),
     "models/": Row(get=MINE),
     "models/<str:model_hash>/": Row(get=TEAM),
