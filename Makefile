@@ -8,7 +8,7 @@ TESTS ?= tests
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo test test-docker test-vllm check format bench bench-probe bench-coverage bench-aa bench-synthetic bench-sequential chaos up environment python
+.PHONY: demo test test-docker test-vllm check format bench bench-probe bench-coverage bench-aa bench-synthetic bench-sequential bench-web chaos up environment python
 
 # Without an interpreter nothing else can say what is missing.
 python:
@@ -72,6 +72,11 @@ bench-sequential: environment
 # OUT= : counted against asked acceptance, where the build that LLAMA_SERVER names can be told what to accept.
 bench-synthetic: environment
 	$(IN_VENV) -m bench.synthetic $(if $(OUT),--out "$(OUT)")
+
+# OUT= ATTEMPTS=1000000 SEED= : the pages over a database with so many trials, beside the same with 10,000; on a machine with nothing
+# else to do, with 20 GB of free disk.
+bench-web: environment
+	$(IN_VENV) -m bench.web $(if $(ATTEMPTS),--attempts $(ATTEMPTS)) $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out "$(OUT)")
 
 # RUNS= SEED= OUT= : random faults on the small models; the result as JSON.
 chaos: environment

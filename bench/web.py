@@ -1,4 +1,4 @@
-"""How fast are the pages, with ten thousand trials and with a million? ``make bench-web [OUT=F] [ATTEMPTS=1000000]``.
+"""How fast are the pages, with ten thousand trials and with a million? ``make bench-web [OUT=F] [ATTEMPTS=…] [SEED=…]``.
 
 Fills a PostgreSQL of its own with copies of real experiments (see ``web_fill``) at 10,000 attempts and at ``ATTEMPTS``, and asks each
 page as a logged-in member: through the WSGI application with all of its middleware, in one process and without a socket. Beside each

@@ -169,6 +169,7 @@ def fill(database_url: str, world: World, templates: list[Template], n_experimen
     told("read through for the planner")
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("DROP TABLE bench_shared")
+        connection.execute("SELECT results_tally_anew()")
         connection.execute("ANALYZE")
 
 
@@ -311,7 +312,7 @@ def _listings(copy: Copy, part: Part, seed: int) -> Iterator[dict[str, str]]:
         yield {
             "team_id": str(copy.team),
             "visibility": copy.visibility,
-            "created_by_id": str(copy.member),
+            "submitter_id": str(copy.member),
             "host_id": copy.offer.host,
             "question_key": _hash(row[at["question_key"]], copy.model[1]),
             "work_key": _hash(row[at["work_key"]], copy.model[1]),

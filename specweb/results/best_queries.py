@@ -15,7 +15,7 @@ from django.db.models.functions import Coalesce
 from specweb.experiments.models import Host, HostModel, Viewer
 from specweb.experiments.text import storable
 
-from .models import Listing
+from .models import Listing, ListingTally
 
 #: So many works are looked at for one page; beyond them the Compare page has the rest.
 MOST_WORKS = 400
@@ -95,14 +95,14 @@ def _newest(user: Viewer, shown: Sequence[Listing]) -> dict[tuple[str, str], Lis
 def targets_named(user: Viewer, name: str) -> set[str]:
     """Hashes of what is called so where it was measured, or on a host of the person's teams (2 statements)."""
     name = storable(name)
-    measured = Listing.objects.visible_to(user).filter(target=name).order_by().values_list("target_hash", flat=True).distinct()
+    measured = ListingTally.objects.visible_to(user).filter(target=name).order_by().values_list("target_hash", flat=True).distinct()
     offered = HostModel.objects.filter(host__in=Host.every.visible_to(user), alias=name).values_list("model__manifest_hash", flat=True)
     return set(measured) | set(offered)
 
 
 def measured_apart(user: Viewer, hardware: str, targets: set[str]) -> tuple[bool, bool]:
     """Whether the hardware has results of any model, and whether these targets have some on any hardware (2 statements)."""
-    visible = Listing.objects.visible_to(user)
+    visible = ListingTally.objects.visible_to(user)
     return visible.filter(hardware=storable(hardware)).exists(), visible.filter(target_hash__in=targets).exists()
 
 
@@ -137,7 +137,7 @@ def hardware_measured(user: Viewer) -> dict[str, Measured]:
 
 def names_to_choose(user: Viewer) -> tuple[list[str], list[str]]:
     """Hardware and models that have results or are on the person's hosts (1 statement)."""
-    measured = Listing.objects.visible_to(user).order_by().values_list("hardware", "target")
+    measured = ListingTally.objects.visible_to(user).order_by().values_list("hardware", "target")
     hosts = Host.objects.visible_to(user).filter(revoked_at=None, inventory__isnull=False).order_by()
     pairs = measured.union(hosts.values_list("inventory__hardware", "model_aliases__alias"))[:MOST_NAMES]
     hardware, models = (sorted({n for n in names if n}, key=str.lower) for names in zip(*pairs, ("", ""), strict=True))

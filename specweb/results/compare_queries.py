@@ -9,12 +9,12 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Count, F
+from django.db.models import Count, F, Sum
 
 from specweb.experiments.models import Viewer
 from specweb.experiments.text import storable
 
-from .models import Listing, ListingQuerySet
+from .models import Listing, ListingQuerySet, ListingTally
 
 #: Filters of the page: its name in the query string → column.
 FILTERS = {
@@ -33,7 +33,7 @@ MOST_COMBINATIONS = 5000
 ROW = ("hardware", "build", "backend", "driver", "setup", "not_restarted", "self_run")
 #: Of several runs of one row so many are named, the one that stands for them first.
 RUNS_NAMED = 5
-_ORDER = ("workload", "concurrency", "occupied_context", "engine", "target_hash", "work_key", "mode", "draft_limit", "question_key", *ROW)
+ORDER = ("workload", "concurrency", "occupied_context", "engine", "target_hash", "work_key", "mode", "draft_limit", "question_key", *ROW)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class Choices:
 def choices(user: Viewer) -> Choices:
     """What a person can choose from (1 statement)."""
     columns = list(FILTERS.values())
-    rows = Listing.objects.visible_to(user).order_by().values_list("target_hash", *columns).annotate(n=Count("*"))[:MOST_COMBINATIONS]
+    tally = ListingTally.objects.visible_to(user).order_by().values_list("target_hash", *columns)
+    rows = tally.annotate(total=Sum("n"))[:MOST_COMBINATIONS]
     combinations: Counter[tuple[str, ...]] = Counter()
     weights: dict[str, set[str]] = {}
     for target_hash, *values, n in rows:
@@ -85,8 +86,8 @@ def rows(user: Viewer, choices: Choices, chosen: Mapping[str, str], start: int, 
     Runs of one question on the same hardware, build, driver and settings are one row, for which the newest stands whose
     verdict judges a ratio. They are never pooled.
     """
-    found = _found(user, choices, chosen)
-    wanted = [(g["question_key"], *(g[name] for name in ROW)) for g in _grouped(found).order_by(*_ORDER)[start : start + n]]
+    found = narrowed(user, choices, chosen)
+    wanted = [(g["question_key"], *(g[name] for name in ROW)) for g in _grouped(found).order_by(*ORDER)[start : start + n]]
     # Only of the rows of one page: to gather and order the runs of all would cost as much as there are results.
     runs = (
         found.filter(question_key__in={key for key, *_ in wanted})
@@ -109,10 +110,10 @@ def rows(user: Viewer, choices: Choices, chosen: Mapping[str, str], start: int, 
 
 
 def n_rows(user: Viewer, choices: Choices, chosen: Mapping[str, str]) -> int:
-    return int(_grouped(_found(user, choices, chosen)).count())
+    return int(_grouped(narrowed(user, choices, chosen)).count())
 
 
-def _found(user: Viewer, choices: Choices, chosen: Mapping[str, str]) -> ListingQuerySet:
+def narrowed(user: Viewer, choices: Choices, chosen: Mapping[str, str]) -> ListingQuerySet:
     """A target by its name: what has the same weights under another name too."""
     found = Listing.objects.visible_to(user)
     found = found.filter(**{FILTERS[name]: storable(value) for name, value in chosen.items() if name != "target"})
@@ -122,7 +123,7 @@ def _found(user: Viewer, choices: Choices, chosen: Mapping[str, str]) -> Listing
 
 
 def _grouped(found: ListingQuerySet) -> Any:
-    return found.order_by().values(*_ORDER).distinct()
+    return found.order_by().values(*ORDER).distinct()
 
 
 def _listed(keys: Sequence[UUID]) -> dict[UUID, Listing]:

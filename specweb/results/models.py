@@ -6,8 +6,11 @@ from django.db import models
 from speccore.measurement import AttemptMeasurement, ComparisonResult, JobAnalysis
 from uuid_utils.compat import uuid7
 
-from specweb.accounts.models import Team
+from specweb.accounts.models import Team, User
 from specweb.experiments.models import Arm, Experiment, Host, Job, Lease, Point, Viewer
+
+from .tally_models import ListingTally as ListingTally
+from .tally_models import readable_by
 
 
 class TrialQuerySet(models.QuerySet["Trial"]):
@@ -213,14 +216,20 @@ class Comparison(models.Model):
 
 class ListingQuerySet(models.QuerySet["Listing"]):
     def visible_to(self, user: Viewer) -> ListingQuerySet:
-        return self.filter(experiment__in=Experiment.objects.visible_to(user))
+        return self.filter(readable_by(user))
 
 
 class Listing(models.Model):
-    """A current comparison as the Compare page finds and shows it. Derived, and made anew whenever a job is compared."""
+    """A current comparison as the Compare page finds and shows it. Derived, and made anew whenever a job is compared.
+
+    ``team``, ``visibility`` and ``submitter`` are its experiment's, written by triggers of the database alone.
+    """
 
     comparison = models.OneToOneField(Comparison, on_delete=models.CASCADE, primary_key=True, related_name="listing")
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="+")
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="+", db_index=False)
+    visibility = models.CharField(max_length=8)
+    submitter = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False)
     host = models.ForeignKey(Host, on_delete=models.PROTECT, null=True, related_name="+")
     question_key = models.CharField(max_length=64)
     work_key = models.CharField(max_length=64)  # of the question without its arm
@@ -267,11 +276,6 @@ class Listing(models.Model):
                     "question_key",
                 ],
                 name="listing_order",
-            ),
-            # Holds all that the choices of the page are made of, so that they need not read the figures.
-            models.Index(
-                fields=["experiment", "target_hash", "target", "engine", "workload", "concurrency", "occupied_context", "hardware", "mode"],
-                name="listing_choices",
             ),
             models.Index(fields=["target_hash"], name="listing_target"),
             models.Index(fields=["hardware"], name="listing_hardware"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.db import connection
 from django.db.models import Max
 from django.utils import timezone
 from speccore.measurement import JobAnalysis
 
-from specweb.experiments.models import HostModel, Job, Origin
+from specweb.experiments.models import Experiment, HostModel, Job, Origin
 from specweb.experiments.text import storable
 from specweb.results.listing import values_of
 from specweb.results.models import Attempt, Comparison, Listing
@@ -20,6 +21,8 @@ def _jobs(job: Job, analysis: JobAnalysis) -> list[str]:
 
 def list_comparisons(job: Job, analysis: JobAnalysis, comparisons: Sequence[Comparison]) -> None:
     """Lists a job's newest comparisons in place of those that they supersede."""
+    # Who shares an experiment holds it and then its listings; held in this order here too, neither waits for the other for ever.
+    Experiment.objects.select_for_update(no_key=True).values_list("pk").get(pk=job.experiment_id)
     Listing.objects.filter(comparison__job=job).exclude(comparison__superseded_by=None).delete()
     points = {p.pk: p for p in job.experiment.points.select_related("workload").defer("workload__content")}
     alias = HostModel.objects.filter(host=job.host_id, model=job.target_id).values_list("alias", flat=True).first() or ""
@@ -34,3 +37,9 @@ def list_comparisons(job: Job, analysis: JobAnalysis, comparisons: Sequence[Comp
                 setattr(listing, name, value)
             new.append(listing)
     Listing.objects.bulk_create(new)
+
+
+def tally_anew() -> None:
+    """Counts the listings of each kind from nothing, as the database's triggers keep them counted."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT results_tally_anew()")
