@@ -12,6 +12,7 @@ urlpatterns = [
     re_path("^(?:api|agent)(?:/|$)", NothingHere.as_view()),
     path("", include("specweb.accounts.urls")),
     path("", include("specweb.dashboard.urls")),
+    path("", include("specweb.dashboard.reported_urls")),
 ]
 
 handler400 = "specweb.dashboard.form_session.bad_request"
