@@ -124,14 +124,14 @@ def raw(request: HttpRequest, attempt_id: UUID, name: str) -> HttpResponse | Str
         raise Http404 from None
     filename = f"{found.trial.plan_id}-{found.n}-{file.name}".replace("/", "_")
     # Not a FileResponse: a WSGI server would send the compressed file behind the stream.
-    response = StreamingHttpResponse(_pieces(stream), content_type="application/octet-stream")
+    response = StreamingHttpResponse(pieces(stream), content_type="application/octet-stream")
     response["Content-Disposition"] = content_disposition_header(True, filename) or "attachment"
     response["Content-Length"] = str(file.blob.bytes)
     response["X-Content-SHA256"] = file.blob.sha256
     return response
 
 
-def _pieces(stream: BinaryIO) -> Iterator[bytes]:
+def pieces(stream: BinaryIO) -> Iterator[bytes]:
     with stream:
         while piece := stream.read(CHUNK):
             yield piece

@@ -18,7 +18,8 @@ from speccore.inventory import HostInventory as Inventory
 from speccore.inventory import ModelInfo
 from speccore.spec import ExperimentSpec
 
-from specweb.accounts.services import may_submit
+from specweb.accounts.models import Role
+from specweb.accounts.services import role_of
 from specweb.experiments.models import Experiment, Job
 from specweb.results import memory_queries, page_queries
 
@@ -78,7 +79,8 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
     hardware = job.inventory.hardware if job.inventory else ""
     base, jobs = reverse("experiment", args=[found.id]), list(found.jobs.all())
     is_member = page_queries.is_member(request.user, found)
-    allowed = is_member and may_submit(request.user, found.team)
+    role = role_of(request.user, found.team) if is_member else None
+    allowed = role in (Role.SUBMITTER, Role.MAINTAINER)
     analysis = _answers(job, spec, titles, inventory)
     env = page_queries.engine_environment(job) if is_member and analysis["analysis"] else {}
     live = live_views.progress_context(job, spec, titles, timezone.now(), for_team=is_member, answered=analysis["analysis"] is not None)
@@ -94,6 +96,7 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
         "take": take_home.take_home(spec, job, analysis.get("strips", []), inventory, env, for_team=is_member),
         "evidence": page_queries.evidence_totals(job),
         "is_member": is_member,
+        "shares": role == Role.MAINTAINER or (allowed and found.created_by_id == request.user.pk),
         "reads_texts": page_queries.reads_texts(request.user, found),
     }
     if analysis["analysis"]:

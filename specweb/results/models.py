@@ -9,6 +9,8 @@ from uuid_utils.compat import uuid7
 from specweb.accounts.models import Team, User
 from specweb.experiments.models import Arm, Experiment, Host, Job, Lease, Point, Viewer
 
+from .publication_models import Publication as Publication
+from .publication_models import Withdrawal as Withdrawal
 from .tally_models import ListingTally as ListingTally
 from .tally_models import readable_by
 

@@ -18,6 +18,7 @@ from specweb.accounts.models import ApiToken, Invitation, Membership, Role, Team
 from specweb.accounts.services import create_token
 from specweb.experiments.models import Experiment, Host, Job, Visibility, Workload
 from specweb.experiments.services.submission import seed_workload
+from specweb.results.services.publishing import publish
 from tests.web import sample
 from tests.worlds import workload
 
@@ -84,6 +85,7 @@ class Everything:
             "content_hash": "0" * 64,
             "sha256": "0" * 64,
             "secret": self.invitation_secret if route.startswith("join/") else "once_unknown",
+            "version": 1,
             "invitation_id": self.invitation.pk,
             "uidb64": "MQ",
             "token": "unknown",
@@ -127,6 +129,7 @@ def everything() -> Everything:
     running = sample.claimed(sample.submitted(team, owner, sample.spec(**SMALL)), host)
     sample.play(running, n_trials=1)
     _troubles(running, host)
+    publish(finished.experiment, owner, now=timezone.now(), hosts=True, people=True)
     made = invite(team, owner, role="viewer", now=timezone.now(), uses=9)
     invited, secret = made.invitation, made.url.rpartition("/")[2]
     return Everything(team, people, tokens, host, finished, running, ApiToken.objects.get(user=owner), own, invited, secret)

@@ -93,6 +93,17 @@ PAGES = {
     "experiments/preview": Row(post="200 200 403 403 403", body={"team": SLUG}),
     "experiments/<uuid:experiment_id>/": readable(),
     "experiments/<uuid:experiment_id>/report.md": readable(),
+    "experiments/<uuid:experiment_id>/share": Row(get="200 403 403 404 302", public={"GET": "200 403 403 403 302"}),
+    "experiments/<uuid:experiment_id>/visibility": Row(post=HOST, public={"POST": "302 403 403 403 302"}, body={"visibility": "public"}),
+    "experiments/<uuid:experiment_id>/publish": Row(post=HOST, public={"POST": "302 403 403 403 302"}, body={"reason": f"{MARKER} wrong"}),
+    # What is published is everybody's, whoever may read the experiment.
+    "p/<uuid:experiment_id>/": Row(get=SENT),
+    "p/<uuid:experiment_id>/v<int:version>": Row(get=ALL),
+    "p/<uuid:experiment_id>/v<int:version>.json": Row(get=ALL),
+    "p/<uuid:experiment_id>/v<int:version>/<uuid:attempt_id>/<str:name>": Row(get=ALL),
+    "p/<uuid:experiment_id>/v<int:version>/withdraw": Row(
+        post=HOST, public={"POST": "302 403 403 403 302"}, body={"reason": f"{MARKER} wrong"}
+    ),
     "compare/": Row(get=ALL),
     "models/": Row(get=MINE),
     "models/<str:model_hash>/": Row(get=TEAM),
@@ -225,7 +236,9 @@ def test_who_is_answered_what(it: Everything, public: bool) -> None:
 def _hidden(it: Everything, route: str, public: bool) -> list[str]:
     """What no stranger may read in an answer; the team's short name may come back to who sent it."""
     row = TABLE[route]
-    own = [] if public or route.startswith("join/") else [MARKER] if SLUG in f"{it.address(route)}{row.query}{row.body}" else [MARKER, SLUG]
+    if public or route.startswith(("join/", "p/")):  # whoever has the link may read it
+        return [PRIVATE, "alert(1)"]
+    own = [MARKER] if SLUG in f"{it.address(route)}{row.query}{row.body}" else [MARKER, SLUG]
     return [PRIVATE, "alert(1)", *own]
 
 
