@@ -43,6 +43,8 @@ class JobLine(Answer):
     cancelling: bool
     reason: str
     retry_of: UUID | None
+    extends: UUID | None
+    blocks: list[int] | None
 
 
 class JobAnswer(JobLine):
@@ -186,6 +188,7 @@ class HostsAnswer(Answer):
 
 
 class WorkloadLine(Answer):
+    id: int
     name: str
     version: int
     ref: str

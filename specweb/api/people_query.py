@@ -57,10 +57,6 @@ def span(request: Request, name: str) -> float | None:
         raise BadRequest(f"{name}: {error}", "Give a time with its unit, such as 3h or 90min.", parameter=name) from None
 
 
-def uuid(request: Request, name: str) -> UUID | None:
-    return uuid_of(text(request, name), name)
-
-
 def uuid_of(given: str, name: str) -> UUID | None:
     """None for an empty text."""
     try:

@@ -1,4 +1,4 @@
-"""Answers that are not JSON: an experiment as YAML, and stored bytes."""
+"""Answers that are not JSON: an experiment as YAML, prompts as lines of JSON, and stored bytes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ class Yaml(BaseRenderer):
 
     def render(self, data: str, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None) -> str:
         return data
+
+
+class Text(Yaml):
+    """Lines of JSON."""
+
+    media_type = "application/jsonl"
+    format = "jsonl"
 
 
 class Bytes(BaseRenderer):

@@ -67,6 +67,8 @@ def job_line(job: Job, *, for_team: bool) -> dict[str, Any]:
         "cancelling": job.cancel_requested_at is not None and not job.is_final,
         "reason": job.reason_for(team=for_team),
         "retry_of": str(job.retry_of_id) if job.retry_of_id else None,
+        "extends": str(job.extends_id) if job.extends_id else None,
+        "blocks": job.blocks,
     }
 
 
@@ -179,6 +181,7 @@ def host_line(host: Host, state: str) -> dict[str, Any]:
 
 def workload(w: Workload, n_items: int) -> dict[str, Any]:
     return {
+        "id": w.pk,
         "name": w.name,
         "version": w.version,
         "ref": str(w),

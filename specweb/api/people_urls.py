@@ -2,10 +2,17 @@
 
 from django.urls import path, re_path
 
+from . import catalogue_views as catalogue
+from . import compare_views as compared
+from . import host_views as hosts
+from . import more_views as more
+from . import number_views as numbers
 from . import people_jobs as jobs
 from . import people_views as views
+from . import reported_views as reported
 from . import run_views as runs
-from . import schema_views
+from . import schema_views, workload_more
+from . import start_views as starts
 from . import workload_views as workloads
 from .agent_views import NothingHere
 
@@ -21,12 +28,49 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/pause", jobs.PauseView.as_view(), name="api-job-pause"),
     path("jobs/<uuid:job_id>/resume", jobs.ResumeView.as_view(), name="api-job-resume"),
     path("jobs/<uuid:job_id>/retry", jobs.RetryView.as_view(), name="api-job-retry"),
+    path("jobs/<uuid:job_id>/more", more.MoreView.as_view(), name="api-job-more"),
+    path("jobs/<uuid:job_id>/rest", more.RestView.as_view(), name="api-job-rest"),
     path("jobs/<uuid:job_id>/spec.yaml", jobs.JobSpecView.as_view(), name="api-job-spec"),
     path("jobs/<uuid:job_id>/evidence", jobs.EvidenceListView.as_view(), name="api-evidence-list"),
     path("attempts/<uuid:attempt_id>/evidence/<str:name>", jobs.EvidenceView.as_view(), name="api-evidence"),
+    path("experiments/check", starts.CheckView.as_view(), name="api-check"),
+    path("presets/", starts.PresetsView.as_view(), name="api-presets"),
+    path("jobs/<uuid:job_id>", numbers.JobView.as_view(), name="api-job"),
+    path("jobs/<uuid:job_id>/numbers", numbers.NumbersView.as_view(), name="api-numbers"),
+    path("jobs/<uuid:job_id>/integrity", numbers.IntegrityView.as_view(), name="api-integrity"),
+    path("jobs/<uuid:job_id>/analyses", numbers.AnalysesView.as_view(), name="api-analyses"),
+    path("jobs/<uuid:job_id>/analyses/<int:analysis_id>", numbers.AnalysisView.as_view(), name="api-analysis"),
+    path("jobs/<uuid:job_id>/trials", numbers.TrialsView.as_view(), name="api-trials"),
+    path("attempts/<uuid:attempt_id>", numbers.AttemptView.as_view(), name="api-attempt"),
+    path("attempts/<uuid:attempt_id>/diff", numbers.AttemptDiffView.as_view(), name="api-attempt-diff"),
+    path("compare/", compared.CompareView.as_view(), name="api-compare"),
+    path("compare/choices", compared.CompareChoicesView.as_view(), name="api-compare-choices"),
+    path("comparisons/", compared.ComparisonsView.as_view(), name="api-comparisons"),
+    path("best", catalogue.BestView.as_view(), name="api-best"),
+    path("models/", catalogue.ModelsView.as_view(), name="api-models"),
+    path("models/<str:model_hash>", catalogue.ModelView.as_view(), name="api-model"),
+    path("hardware/", catalogue.HardwareView.as_view(), name="api-hardware"),
+    path("runtimes/", catalogue.RuntimesView.as_view(), name="api-runtimes"),
+    path("runtimes/<str:manifest_hash>", catalogue.RuntimeView.as_view(), name="api-runtime"),
     path("hosts/", views.HostsView.as_view(), name="api-hosts"),
+    path("hosts/enrol", hosts.EnrolCodeView.as_view(), name="api-host-enrol"),
+    path("hosts/<uuid:host_id>", hosts.HostView.as_view(), name="api-host"),
+    path("hosts/<uuid:host_id>/drain", hosts.DrainView.as_view(), name="api-host-drain"),
+    path("hosts/<uuid:host_id>/undrain", hosts.UndrainView.as_view(), name="api-host-undrain"),
+    path("hosts/<uuid:host_id>/revoke", hosts.RevokeView.as_view(), name="api-host-revoke"),
     path("workloads/", workloads.WorkloadsView.as_view(), name="api-workloads"),
+    path("workloads/<int:workload_id>", workload_more.WorkloadView.as_view(), name="api-workload"),
+    path("workloads/<int:workload_id>/file", workload_more.WorkloadFileView.as_view(), name="api-workload-file"),
+    path("workloads/<int:workload_id>/share", workload_more.ShareView.as_view(), name="api-workload-share"),
+    path("workloads/<int:workload_id>/archive", workload_more.ArchiveView.as_view(), name="api-workload-archive"),
+    path("workloads/<int:workload_id>/restore", workload_more.RestoreView.as_view(), name="api-workload-restore"),
+    path("tokens/", starts.TokensView.as_view(), name="api-tokens"),
+    path("tokens/<int:token_id>/revoke", starts.TokenRevokeView.as_view(), name="api-token-revoke"),
     path("runs/", runs.RunsView.as_view(), name="api-runs"),
     path("runs/blobs/<str:sha256>", runs.RunBlobView.as_view(), name="api-run-blob"),
+    path("reported/", reported.ReportsView.as_view(), name="api-reports"),
+    path("reported/templates", reported.MappingTemplatesView.as_view(), name="api-mapping-templates"),
+    path("reported/<uuid:report_id>", reported.ReportView.as_view(), name="api-report"),
+    path("reported/<uuid:report_id>/file", reported.ReportFileView.as_view(), name="api-report-file"),
     re_path("", NothingHere.as_view(), name="api-nothing"),
 ]

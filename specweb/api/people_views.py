@@ -11,7 +11,6 @@ from django.http import Http404
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
-from speccore.jobstate import JobState
 from speccore.yamltext import spec_to_yaml
 
 from specweb.accounts.models import Team
@@ -28,13 +27,14 @@ from specweb.results.pilot_queries import pilots
 from . import answers
 from . import people_query as query
 from . import people_shapes as shapes
-from .describing import TEAM, YAML, Query, choice, describe, whole
+from .describing import TEAM, YAML, Query, choice, describe
 from .errors import KeyReused, SpecInvalid
+from .experiment_filter import ORDERS, ExperimentFilter
+from .paging import PAGE, filtered, filters_of, page
 from .people_auth import PeopleView, submitting_team
 from .people_body import EXPERIMENT, PARSERS, body_of
 from .people_renderers import OtherThanJson, Yaml
 
-N_SHOWN, N_MOST = 50, 200
 KEY_HEADER = "Idempotency-Key"
 KEY = Query(
     KEY_HEADER, "A UUID that you draw: sent again with the same experiment, nothing more is stored.", {"type": "string", "format": "uuid"}
@@ -53,29 +53,15 @@ class ExperimentsView(PeopleView):
     parser_classes = PARSERS
 
     @describe(
-        "Experiments, the newest first",
+        "Experiments",
         tag="Experiments",
         answer=answers.ExperimentsAnswer,
-        query=[
-            TEAM,
-            choice("state", "As it is shown.", JobState),
-            Query("q", "Stands in the name or the question."),
-            whole("limit", "At most so many.", 1, N_MOST, N_SHOWN),
-            Query("before", "As `next` names it.", {"type": "string", "format": "uuid"}),
-        ],
+        query=[*filters_of(ExperimentFilter), *PAGE],
     )
     def get(self, request: Request) -> Response:
-        n = query.whole_number(request, "limit", N_SHOWN, 1, N_MOST)
-        found = api_queries.experiments_listed(
-            request.user,
-            team=query.text(request, "team"),
-            state=query.one_of(request, "state", JobState),
-            text=query.text(request, "q"),
-            before=query.uuid(request, "before"),
-            n=n + 1,
-        )
-        more = query.next_page(request, before=found[n - 1].pk) if len(found) > n else None
-        return Response({"experiments": [shapes.experiment_line(e) for e in found[:n]], "next": more})
+        rows = filtered(request, ExperimentFilter, api_queries.experiments_listed(request.user))
+        found, more = page(request, rows, ORDERS[query.text(request, "order") or "newest"])
+        return Response({"experiments": [shapes.experiment_line(e) for e in found], "next": more})
 
     @describe(
         "Submit an experiment",

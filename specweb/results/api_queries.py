@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from django.db.models import Count, Exists, OuterRef, Prefetch, Q
+from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
 from speccore.jobstate import JobState
 
 from specweb.accounts.models import User
@@ -15,22 +15,14 @@ from specweb.experiments.text import storable
 from .models import Comparison, EvidenceFile, Trial
 
 
-def experiments_listed(user: User, *, team: str, state: JobState | None, text: str, before: UUID | None, n: int) -> list[Experiment]:
-    """The newest experiments that a person may read, from ``before`` on, with their jobs (2 statements)."""
-    found = Experiment.objects.visible_to(user)
-    if team:
-        found = found.filter(team__slug=storable(team))
-    if text:
-        found = found.filter(Q(name__icontains=storable(text)) | Q(question__icontains=storable(text)))
-    if state:
-        found = _in_state(found, state)
-    if before:
-        found = found.filter(pk__lt=before)
+def experiments_listed(user: User) -> ExperimentQuerySet:
+    """Experiments that a person may read, with their jobs (2 statements)."""
     jobs = Job.objects.read_by(user).select_related("host", "wanted_host").defer("plan", "commands", "progress")
-    return list(found.select_related("team", "created_by").defer("spec").prefetch_related(Prefetch("jobs", jobs)).order_by("-id")[:n])
+    found = Experiment.objects.visible_to(user).select_related("team", "created_by").defer("spec")
+    return found.prefetch_related(Prefetch("jobs", jobs))
 
 
-def _in_state(found: ExperimentQuerySet, state: JobState) -> ExperimentQuerySet:
+def in_state(found: ExperimentQuerySet, state: JobState) -> ExperimentQuerySet:
     """Those that show ``state``: a job of theirs is in it, and none is in a state that goes before (see ``Experiment.state``)."""
     here = Job.objects.current().filter(experiment=OuterRef("pk"))
     earlier = [s.value for s in STATE_ORDER[: STATE_ORDER.index(state)]]
@@ -50,10 +42,9 @@ def comparisons_of(experiment: Experiment) -> list[Comparison]:
     return list(rows.order_by("job_id", "point__position", "arm__position"))
 
 
-def evidence_page(job: Job, after: int, n: int) -> list[EvidenceFile]:
-    """Evidence files of a job in the order in which they came (1 statement)."""
-    rows = EvidenceFile.objects.filter(attempt__trial__job=job, pk__gt=after).select_related("blob", "attempt", "attempt__trial__arm")
-    return list(rows.order_by("pk")[:n])
+def evidence_of_job(job: Job) -> QuerySet[EvidenceFile]:
+    """Evidence files of a job (1 statement)."""
+    return EvidenceFile.objects.filter(attempt__trial__job=job).select_related("blob", "attempt", "attempt__trial__arm")
 
 
 def hosts_listed(user: User, *, team: str) -> list[Host]:

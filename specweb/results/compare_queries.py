@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Count, F, Sum
+from django.db.models import Count, F, Q, Sum
 
 from specweb.experiments.models import Viewer
 from specweb.experiments.text import storable
@@ -87,7 +87,31 @@ def rows(user: Viewer, choices: Choices, chosen: Mapping[str, str], start: int, 
     verdict judges a ratio. They are never pooled.
     """
     found = narrowed(user, choices, chosen)
-    wanted = [(g["question_key"], *(g[name] for name in ROW)) for g in _grouped(found).order_by(*ORDER)[start : start + n]]
+    return _rows_of(found, list(_grouped(found).order_by(*ORDER)[start : start + n]))
+
+
+def rows_after(
+    user: Viewer, choices: Choices, chosen: Mapping[str, str], after: Sequence[Any] | None, n: int
+) -> tuple[list[Row], list[Any] | None]:
+    """The ``n`` rows behind a place in the order, and the place of the last one if more follow (3 statements)."""
+    found = narrowed(user, choices, chosen)
+    groups = list(_grouped(found.filter(_behind(after)) if after is not None else found).order_by(*ORDER)[: n + 1])
+    place = [groups[n - 1][name] for name in ORDER] if len(groups) > n else None
+    return _rows_of(found, groups[:n]), place
+
+
+def _behind(place: Sequence[Any]) -> Q:
+    """What comes after a place in the order, where no draft limit comes last."""
+    behind, equal = Q(), Q()
+    for name, value in zip(ORDER, place, strict=True):
+        later = Q(pk__in=[]) if value is None else Q(**{f"{name}__gt": value}) | (Q(**{name: None}) if name == "draft_limit" else Q())
+        behind |= equal & later
+        equal &= Q(**{name: value})
+    return behind
+
+
+def _rows_of(found: ListingQuerySet, groups: Sequence[Mapping[str, Any]]) -> list[Row]:
+    wanted = [(g["question_key"], *(g[name] for name in ROW)) for g in groups]
     # Only of the rows of one page: to gather and order the runs of all would cost as much as there are results.
     runs = (
         found.filter(question_key__in={key for key, *_ in wanted})

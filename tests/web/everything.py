@@ -82,6 +82,7 @@ class Everything:
             "slug": self.team.slug,
             "token_id": self.token.pk,
             "workload_id": self.workload.pk,
+            "analysis_id": self.finished.job.analyses.last().pk,
             "content_hash": "0" * 64,
             "sha256": "0" * 64,
             "secret": self.invitation_secret if route.startswith("join/") else "once_unknown",

@@ -90,14 +90,43 @@ class TestListing:
             ("limit=0", "limit is '0'"),
             ("limit=10000", "limit is '10000'"),
             ("limit=٣", "limit is '٣'"),
-            ("before=first", "before is 'first'"),
+            ("cursor=first", "cursor is 'first'"),
+            ("cursor=cD14", "cursor is 'cD14'"),  # a place that is none of an experiment's
+            ("since=yesterday", "since is 'yesterday'"),
+            ("host=mine", "host is 'mine'"),
+            ("order=best", "order is 'best'"),
         ],
     )
     def test_queries_that_cannot_be(self, owner: Program, query: str, said: str) -> None:
         assert error(owner.get(f"experiments/?{query}"), 400)["message"] == said
 
     def test_text_that_no_database_holds(self, owner: Program) -> None:
-        assert owner.get("experiments/?q=%00&team=%00").json()["experiments"] == []
+        for name in ("q", "team"):
+            assert "Null characters" in error(owner.get(f"experiments/?{name}=%00"), 400)["remedy"]
+
+    def test_by_everything_else(self, ready: World, owner: Program) -> None:
+        one, two = experiments(ready, 2)
+        public = submit(spec(name="a public one"), ready.team, ready.owner, Visibility.PUBLIC)
+        names = lambda q: [e["name"] for e in owner.get(f"experiments/?{q}").json()["experiments"]]  # noqa: E731
+        assert names("order=oldest") == names("order=newest")[::-1] == ["number 0", "number 1", "a public one"]
+        assert names("order=name") == ["a public one", "number 0", "number 1"]
+        assert names("visibility=public") == ["a public one"]
+        assert names("by=owner") == names("origin=service") == names("")
+        assert names("by=nobody") == names("origin=self-run") == []
+        when = two.created_at.isoformat().replace("+00:00", "Z")
+        assert names(f"since={when}&order=oldest") == ["number 1", public.name]
+        assert names(f"until={when}") == [one.name]
+        dispatch()
+        host = one.jobs.get().host_id
+        assert one.name in names(f"host={host}")
+        assert names("host=00000000-0000-0000-0000-000000000000") == []
+
+    def test_what_comes_meanwhile_shifts_no_page(self, ready: World, owner: Program) -> None:
+        experiments(ready, 4)
+        first = owner.get("experiments/?limit=2").json()
+        experiments(ready, 3)
+        second = owner.get(first["next"]).json()
+        assert [e["name"] for e in first["experiments"] + second["experiments"]] == ["number 3", "number 2", "number 1", "number 0"]
 
 
 class TestReading:

@@ -28,6 +28,7 @@ MINE = "200 200 200 200 302"  # everybody has one of their own
 ACTION = "302 302 403 404 302"  # a button of the team's submitters
 HOST = "302 403 403 404 302"  # one of its maintainers
 SENT = "302 302 302 302 302"
+MAINTAIN = "200 403 403 404 401"
 NOWHERE = "404 404 404 404 404"
 
 
@@ -41,12 +42,13 @@ class Row:
     get: str = ""
     post: str = ""
     put: str = ""
+    delete: str = ""
     public: dict[str, str] = field(default_factory=dict)
     query: str = ""
     body: dict[str, Any] = field(default_factory=dict)
 
     def expected(self, method: str, public: bool) -> str:
-        plain = {"GET": self.get, "POST": self.post, "PUT": self.put}.get(method, "")
+        plain = {"GET": self.get, "POST": self.post, "PUT": self.put, "DELETE": self.delete}.get(method, "")
         return self.public.get(method, plain) if public else plain
 
 
@@ -146,6 +148,37 @@ EXPERIMENT = spec(**SMALL).model_dump(mode="json")
 PROGRAMS = {
     "api/v1/schema": Row(get=ALL),
     "api/v1/docs/": Row(get=ALL),
+    "api/v1/experiments/check": Row(post="200 200 403 400 401", query=f"?team={SLUG}", body=EXPERIMENT),
+    "api/v1/presets/": Row(get=OWN),
+    "api/v1/jobs/<uuid:job_id>": Row(get=READ, public={"GET": OWN}),
+    "api/v1/jobs/<uuid:job_id>/numbers": Row(get=READ, public={"GET": OWN}, query=f"?arm={MARKER}-3&point={POINT}"),
+    "api/v1/jobs/<uuid:job_id>/integrity": Row(get=READ, public={"GET": OWN}),
+    "api/v1/jobs/<uuid:job_id>/analyses": Row(get=READ, public={"GET": OWN}),
+    "api/v1/jobs/<uuid:job_id>/analyses/<int:analysis_id>": Row(get=READ, public={"GET": OWN}),
+    "api/v1/jobs/<uuid:job_id>/trials": Row(get=READ, public={"GET": OWN}),
+    "api/v1/attempts/<uuid:attempt_id>": Row(get=READ, public={"GET": OWN}),
+    "api/v1/attempts/<uuid:attempt_id>/diff": Row(get=READ, public={"GET": OWN}),
+    "api/v1/compare/": Row(get=OWN),
+    "api/v1/compare/choices": Row(get=OWN),
+    "api/v1/comparisons/": Row(get=OWN),
+    "api/v1/best": Row(get=OWN),
+    "api/v1/models/": Row(get=OWN),
+    "api/v1/models/<str:model_hash>": Row(get=READ),
+    "api/v1/hardware/": Row(get=OWN),
+    "api/v1/runtimes/": Row(get=OWN),
+    "api/v1/runtimes/<str:manifest_hash>": Row(get=READ),
+    "api/v1/hosts/enrol": Row(post="201 403 403 400 401", query=f"?team={SLUG}"),
+    "api/v1/hosts/<uuid:host_id>": Row(get=READ),
+    "api/v1/hosts/<uuid:host_id>/drain": Row(post=MAINTAIN),
+    "api/v1/hosts/<uuid:host_id>/undrain": Row(post="409 403 403 404 401"),
+    "api/v1/hosts/<uuid:host_id>/revoke": Row(post=MAINTAIN),
+    "api/v1/workloads/<int:workload_id>": Row(get=READ, delete="204 403 403 404 401"),
+    "api/v1/workloads/<int:workload_id>/file": Row(get=READ),
+    "api/v1/workloads/<int:workload_id>/share": Row(post="409 403 403 404 401"),
+    "api/v1/workloads/<int:workload_id>/archive": Row(post=MAINTAIN),
+    "api/v1/workloads/<int:workload_id>/restore": Row(post="409 403 403 404 401"),
+    "api/v1/tokens/": Row(get=OWN),
+    "api/v1/tokens/<int:token_id>/revoke": Row(post="200 404 404 404 401"),
     "api/v1/me": Row(get=OWN),
     "api/v1/experiments/": Row(get=OWN, post="201 201 403 400 401", query=f"?team={SLUG}", body=EXPERIMENT),
     "api/v1/experiments/preview": Row(post="200 200 403 400 401", query=f"?team={SLUG}", body=EXPERIMENT),
