@@ -128,7 +128,6 @@ def account_page(request: HttpRequest, status: int = 200, **fields: Any) -> Http
         "memberships": memberships_of(request.user),
         "tokens": tokens_of(request.user),
         **token_form.TokenForm().context(),
-        **token_form.TokenForm().context(),
         "password_form": _password_form(request),
         "mail_works": mail_works(),
         "email_value": request.user.email,
