@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,9 +12,10 @@ from uuid import UUID
 
 from django.urls import reverse
 
-from specweb.experiments.models import Experiment, Host, Job, Origin, Point
+from specweb.experiments.models import Host, Job, Origin
 from specweb.experiments.services.silence import Limits
 from specweb.results.models import Trial
+from specweb.results.overview_queries import PointTold
 
 from . import formats, hosts_page
 from .job_progress import Progress, progress_of
@@ -102,17 +103,15 @@ class Axis:
         return round(3 + 94 * min(max(share, 0.0), 1.0), 2)
 
 
-def axis_of(answers: Mapping[UUID, Sequence[Mapping[str, Any]]]) -> Axis:
+def axis_of(answers: Iterable[Mapping[str, Any]]) -> Axis:
     """It holds every figure and interval, and never less than ⅔ to 1.5."""
-    values = [a[key] for of_job in answers.values() for a in of_job for key in ("speedup", "ci_low", "ci_high") if a.get(key)]
+    values = [a[key] for a in answers for key in ("speedup", "ci_low", "ci_high") if a.get(key)]
     logs = [math.log(min(max(v, 1e-3), 1e3)) for v in (*values, 1.5, 1 / 1.5)]
     return Axis(min(logs), max(logs))
 
 
-def card(experiment: Experiment, answers: Mapping[UUID, Sequence[Mapping[str, Any]]], axis: Axis) -> Card:
-    """An experiment with the newest answers of each of its jobs; a job that was tried again leaves the word to its retry."""
-    points = {p.key: p for p in experiment.points.all()}
-    modes = {a.name: a.mode for a in experiment.arms.all()}
+def card(experiment: Any, axis: Axis) -> Card:
+    """An experiment, as ``experiments_shown`` reads it, with the newest answers of each of its jobs; a job that was tried again leaves the word to its retry."""
     retried = {job.retry_of_id for job in experiment.jobs.all()}
     base = reverse("experiment", args=[experiment.pk])
     jobs = []
@@ -126,7 +125,7 @@ def card(experiment: Experiment, answers: Mapping[UUID, Sequence[Mapping[str, An
                 href=f"{base}?job={job.pk}",
                 state="paused" if job.is_paused else job.state,
                 reason=job.reason_for(team=job.for_team),
-                answers=[_answer(a, points, modes, axis.place) for a in answers.get(job.pk, [])],
+                answers=[_answer(a, experiment.points_told, experiment.modes, axis.place) for a in job.answers],
             )
         )
     return Card(
@@ -141,12 +140,14 @@ def card(experiment: Experiment, answers: Mapping[UUID, Sequence[Mapping[str, An
     )
 
 
-def _answer(answer: Mapping[str, Any], points: Mapping[str, Point], modes: Mapping[str, str], place: Callable[[float], float]) -> Answer:
+def _answer(
+    answer: Mapping[str, Any], points: Mapping[str, PointTold], modes: Mapping[str, str], place: Callable[[float], float]
+) -> Answer:
     low, high, speedup, word = answer.get("ci_low"), answer.get("ci_high"), answer.get("speedup"), str(answer.get("word", ""))
     point, arm = points.get(str(answer.get("point"))), str(answer.get("arm") or "")
     known = bool(low and high)
     return Answer(
-        title=point.workload.title if point else str(answer.get("point")),
+        title=point.title if point else str(answer.get("point")),
         detail=_detail(point) if point else "",
         word=word,
         arm=arm,
@@ -161,7 +162,7 @@ def _answer(answer: Mapping[str, Any], points: Mapping[str, Point], modes: Mappi
     )
 
 
-def _detail(point: Point) -> str:
+def _detail(point: PointTold) -> str:
     parts = ["greedy" if point.temperature == 0 else f"temperature {point.temperature:g}"]
     parts += point.parsed.manner
     parts += [f"{point.occupied_context:,} tokens of context"] if point.occupied_context else []

@@ -31,14 +31,13 @@ def overview(request: HttpRequest) -> HttpResponse:
     page, words, now = whole_number(request.GET.get("page", "")), request.GET.get("q", "").strip()[:MAX_SEARCH], timezone.now()
     found = overview_queries.experiments_shown(request.user, (page - 1) * N_EXPERIMENTS, N_EXPERIMENTS + 1, words)
     experiments = found[:N_EXPERIMENTS]
-    answers = overview_queries.latest_answers([job.id for e in experiments for job in e.jobs.all()])
-    axis = overview_page.axis_of(answers)
+    axis = overview_page.axis_of(a for e in experiments for job in e.jobs.all() for a in job.answers)
     running = _running(request, now)
     text = _fragment(running)
     known = request.user.is_authenticated
     hosts = overview_queries.hosts_shown(request.user) if known else []
     context = {
-        "cards": [overview_page.card(e, answers, axis) for e in experiments],
+        "cards": [overview_page.card(e, axis) for e in experiments],
         "one": axis.place(1.0),
         "hosts": [overview_page.host_line(h, running["runs"], now, limits()) for h in hosts],
         "best": best_card.card(request) if known else None,

@@ -224,7 +224,8 @@ class ListingQuerySet(models.QuerySet["Listing"]):
 class Listing(models.Model):
     """A current comparison as the Compare page finds and shows it. Derived, and made anew whenever a job is compared.
 
-    ``team``, ``visibility`` and ``submitter`` are its experiment's, written by triggers of the database alone.
+    ``team``, ``visibility`` and ``submitter`` are its experiment's, ``recommended`` and ``lower_end`` (of the ratio's interval, or
+    the ratio where it has none) its comparison's: written by triggers of the database alone.
     """
 
     comparison = models.OneToOneField(Comparison, on_delete=models.CASCADE, primary_key=True, related_name="listing")
@@ -256,6 +257,8 @@ class Listing(models.Model):
     not_restarted = models.BooleanField()
     self_run = models.BooleanField()
     judged = models.BooleanField()  # its verdict judges a ratio
+    recommended = models.BooleanField(default=False)
+    lower_end = models.FloatField(null=True)
     margin = models.FloatField()
     integrity = models.JSONField()
     figures = models.JSONField()
@@ -280,6 +283,10 @@ class Listing(models.Model):
                 name="listing_order",
             ),
             models.Index(fields=["target_hash"], name="listing_target"),
-            models.Index(fields=["hardware"], name="listing_hardware"),
+            models.Index(fields=["hardware", "target_hash", "workload", "concurrency", "occupied_context"], name="listing_kind"),
+            # Holds all that is told of what was measured on some hardware, so that the figures need not be read.
+            models.Index(
+                fields=["hardware", "experiment"], include=["team", "visibility", "submitter", "measured_at"], name="listing_on_hardware"
+            ),
             models.Index(fields=["question_key"], name="listing_question"),
         ]

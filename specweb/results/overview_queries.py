@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Case, Exists, OuterRef, Prefetch, Q, When
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import Case, Exists, F, OuterRef, Prefetch, Q, Subquery, When
+from django.db.models.functions import JSONObject
 from speccore.jobstate import FINAL, HELD, JobState
+from speccore.person import STORED
+from speccore.spec import Point as PointSpec
 
 from specweb.accounts.models import Membership, Role
 from specweb.experiments.models import Arm, Experiment, Host, Job, Point, Viewer
 from specweb.experiments.text import storable
 
 from .models import Analysis, Attempt, Trial
+from .related import keep_related
 
 #: Words of a search that count.
 MAX_WORDS = 8
@@ -21,22 +27,46 @@ _FINAL = [str(s) for s in FINAL]
 
 
 def experiments_shown(user: Viewer, start: int, n: int, words: str = "") -> list[Experiment]:
-    """The newest experiments that a person may read and that have come to an end somewhere, with jobs, hosts, arms and points.
+    """The newest experiments that a person may read and that have come to an end somewhere, with jobs, hosts and newest answers.
 
-    ``words`` must all stand in the name or the question (5 statements).
+    Each has ``modes`` of its arms and ``points_told`` (:class:`PointTold`), each job ``answers``; the rest of their rows and of the
+    analyses stays in the database. ``words`` must all stand in the name or the question (2 statements).
     """
     mine = Job.objects.current().filter(experiment=OuterRef("pk"))
     unended = Exists(mine.exclude(state__in=_FINAL)) & ~Exists(mine.filter(state__in=_FINAL))
     found = Experiment.objects.visible_to(user).exclude(unended).select_related("team").defer("spec")
     for word in storable(words).split()[:MAX_WORDS]:
         found = found.filter(Q(name__icontains=word) | Q(question__icontains=word))
+    newest = Analysis.objects.filter(job=OuterRef("pk")).order_by("-id").values("numbers__answers")[:1]
     jobs = Job.objects.read_by(user).select_related("host", "wanted_host").defer("plan", "commands", "progress")
-    points = Point.objects.select_related("workload").defer("workload__content")
-    return list(
-        found.prefetch_related(Prefetch("jobs", jobs), Prefetch("points", points), Prefetch("arms", Arm.objects.defer("settings")))[
-            start : start + n
-        ]
-    )
+    arms = Arm.objects.filter(experiment=OuterRef("pk")).values_list(JSONObject(name="name", mode="mode"))
+    points = Point.objects.filter(experiment=OuterRef("pk")).values_list(JSONObject(**{n: n for n in _OF_POINT}, title="workload__title"))
+    found = found.annotate(arms_told=ArraySubquery(arms), points_listed=ArraySubquery(points))
+    shown = list(found.prefetch_related(Prefetch("jobs", jobs.annotate(newest=Subquery(newest))))[start : start + n])
+    for experiment in shown:
+        experiment.modes = {a["name"]: a["mode"] for a in experiment.arms_told}
+        experiment.points_told = {p["key"]: PointTold(**p) for p in experiment.points_listed}
+        for job in experiment.jobs.all():
+            job.answers = job.newest or []
+    return shown
+
+
+@dataclass(frozen=True)
+class PointTold:
+    """A point with the title of its workload, as far as an answer is told by it."""
+
+    key: str
+    title: str
+    temperature: float
+    occupied_context: int
+    settings: dict[str, Any]
+
+    @property
+    def parsed(self) -> PointSpec:
+        return PointSpec.model_validate(self.settings, context=STORED)
+
+
+_OF_POINT = ("key", "temperature", "occupied_context", "settings")
 
 
 def jobs_unended(user: Viewer, n: int) -> list[Job]:
@@ -50,13 +80,24 @@ def jobs_unended(user: Viewer, n: int) -> list[Job]:
     )
 
 
+_OF_ATTEMPT = ("id", "accepted", "counted", "outcome", "started_at", "ended_at", "received_at")
+
+
 def trials_of_jobs(job_ids: Sequence[UUID]) -> dict[UUID, list[Trial]]:
-    """Job → its trials in order, with what is needed to tell how far it is (2 statements)."""
-    attempts = Attempt.objects.only("trial_id", "accepted", "counted", "outcome", "started_at", "ended_at", "received_at")
-    trials = Trial.objects.filter(job__in=job_ids).select_related("arm").prefetch_related(Prefetch("attempts", attempts))
+    """Job → its trials in order with their attempts, as far as needed to tell how far it is (1 statement)."""
+    told = {f"of_{name}": F(f"attempts__{name}") for name in _OF_ATTEMPT}
+    rows = Trial.objects.filter(job__in=job_ids).select_related("arm").annotate(**told).order_by("job_id", "index", "of_received_at")
     found: dict[UUID, list[Trial]] = {}
-    for trial in trials.order_by("job_id", "index"):
-        found.setdefault(trial.job_id, []).append(trial)
+    attempts: dict[int, list[Attempt]] = {}
+    for trial in rows:  # a row for each attempt, and one for a trial without any
+        if trial.pk not in attempts:
+            attempts[trial.pk] = []
+            found.setdefault(trial.job_id, []).append(trial)
+        if trial.of_id is not None:
+            attempts[trial.pk].append(Attempt(trial_id=trial.pk, **{name: getattr(trial, f"of_{name}") for name in _OF_ATTEMPT}))
+    for trials in found.values():
+        for trial in trials:
+            keep_related(trial, "attempts", attempts[trial.pk])
     return found
 
 
@@ -66,12 +107,6 @@ def colleagues_who_submit(user: Viewer) -> list[str]:
     mine = Membership.objects.filter(user_id=user.pk).values("team")
     names = Membership.objects.filter(team__in=mine, role__in=roles, user__is_active=True).values_list("user__username", flat=True)
     return sorted(set(names))
-
-
-def latest_answers(job_ids: Sequence[UUID]) -> dict[UUID, list[dict[str, Any]]]:
-    """Job → the answers of its newest analysis; the rest of the analysis stays in the database (1 statement)."""
-    rows = Analysis.objects.filter(job__in=job_ids).order_by("job_id", "-id").distinct("job_id").values_list("job_id", "numbers__answers")
-    return {job_id: answers or [] for job_id, answers in rows}
 
 
 def hosts_shown(user: Viewer) -> list[Host]:

@@ -31,7 +31,7 @@ class ListingTally(models.Model):
     no writer can forget it; ``services.listings.tally_anew`` counts from nothing.
     """
 
-    key = models.CharField(max_length=32, primary_key=True)  # of all that follows but the count
+    key = models.CharField(max_length=32, primary_key=True)  # of all that follows but the counts
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="+", db_index=False)
     visibility = models.CharField(max_length=8)
     submitter = models.ForeignKey(User, on_delete=models.CASCADE, null=True, related_name="+", db_index=False)  # of private ones only
@@ -44,5 +44,6 @@ class ListingTally(models.Model):
     hardware = models.CharField(max_length=200, blank=True)
     mode = models.CharField(max_length=40)
     n = models.PositiveIntegerField()
+    n_best = models.PositiveIntegerField(default=0)  # of these recommended
 
     objects = ListingTallyQuerySet.as_manager()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db.models import Count
+from django.db.models import Count, Q
 
 from specweb.accounts.models import User
 from specweb.experiments.models import Experiment, Job
@@ -30,6 +30,12 @@ def counted() -> dict[tuple[Any, ...], int]:
     told = {tuple(row): n for *row, n in ListingTally.objects.filter(n__gt=0).values_list(*KIND, "n")}
     there = {tuple(row): n for *row, n in Listing.objects.order_by().values_list(*KIND).annotate(n=Count("pk"))}
     assert told == there
+    best = Listing.objects.order_by().values_list(*KIND).annotate(n=Count("pk", filter=Q(comparison__recommended=True)))
+    assert {tuple(row): n for *row, n in ListingTally.objects.filter(n__gt=0).values_list(*KIND, "n_best")} == {
+        tuple(row): n for *row, n in best
+    }
+    for listing in Listing.objects.select_related("comparison"):
+        assert (listing.recommended, listing.lower_end) == (listing.comparison.recommended, listing.comparison.ci_low)
     return told
 
 
@@ -41,6 +47,7 @@ def test_what_comes_changes_and_goes_is_counted(who: sample.People) -> None:
     assert counted() == {}
     first = run(who, sample.host_with_inventory(who.team), points=[{"workload": "count"}, {"workload": "free-text"}])
     second = run(who, other_host(who.team))
+    assert Listing.objects.filter(recommended=True, lower_end__gt=1).exists()
     assert sum(counted().values()) == 3
     assert measured.compare_job(first.pk, first.created_at, again=True)  # superseded ones go as new ones come
     assert sum(counted().values()) == 3

@@ -50,6 +50,8 @@ def gathered(host_id: UUID, moment: datetime) -> Gathered:
     rows = (
         Comparison.objects.current()
         .filter(job__host=host_id, job__state=JobState.PROCESSED.value, arm__settings__control=True)
+        # None was measured after it was reported: so the attempts of older jobs need not be read.
+        .filter(Q(job__completed_at__isnull=True) | Q(job__completed_at__gte=moment - VALID_FOR))
         # One with flags of its own is no second baseline.
         .filter(Q(arm__settings__extra__isnull=True) | Q(arm__settings__extra={}))
         # Two servers that stand differ by the same from job to job, which no contrast of theirs would show.
