@@ -19,7 +19,7 @@ from specweb.accounts.services import memberships_of
 from specweb.experiments.models import Experiment, Visibility
 from specweb.experiments.services.preview import preview
 from specweb.experiments.services.silence import Limits, host_state
-from specweb.experiments.services.submission import submit
+from specweb.experiments.services.submission import submit_once
 from specweb.results import api_queries, page_queries
 from specweb.results.cost_queries import trial_costs
 from specweb.results.pilot_queries import pilots
@@ -87,9 +87,9 @@ class ExperimentsView(PeopleView):
         checked = body.checked(team, request.user)
         if checked.spec is None:
             raise SpecInvalid(checked.problems)
-        stored = submit(checked.spec, team, request.user, visibility, submission_key=key)
+        stored, created = submit_once(checked.spec, team, request.user, visibility, submission_key=key)
         _refuse_another(stored, checked.spec.spec_hash(), visibility)  # another request may have come first with this key
-        return self._answer(request, stored, 201)
+        return self._answer(request, stored, 201 if created else 200)
 
     def _answer(self, request: Request, experiment: Experiment, status: int) -> Response:
         shown = page_queries.experiment_shown(request.user, experiment.pk)

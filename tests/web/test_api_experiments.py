@@ -84,7 +84,7 @@ class TestSubmitting:
 
     def test_public_if_asked_for(self, ready: World, owner: Program) -> None:
         assert owner.post("experiments/?visibility=public", ASKED).json()["visibility"] == "public"
-        assert error(owner.post("experiments/?visibility=secret", ASKED), 400)["remedy"] == "Known: team, public."
+        assert error(owner.post("experiments/?visibility=secret", ASKED), 400)["remedy"] == "Known: private, team, public."
 
     def test_the_team_is_named_where_there_are_several(self, ready: World, owner: Program) -> None:
         second = Team.objects.create(slug="second", name="Second")

@@ -26,23 +26,35 @@ def submit(
     *,
     submission_key: UUID | None = None,
 ) -> Experiment:
-    """Stores an experiment with its jobs and wakes the dispatcher.
+    """As :func:`submit_once`, for who need not know which call it was that stored it."""
+    return submit_once(spec, team, user, visibility, submission_key=submission_key)[0]
+
+
+def submit_once(
+    spec: ExperimentSpec,
+    team: Team,
+    user: User | None,
+    visibility: Visibility = Visibility.TEAM,
+    *,
+    submission_key: UUID | None = None,
+) -> tuple[Experiment, bool]:
+    """Stores an experiment with its jobs and wakes the dispatcher; the second value: whether this call stored it.
 
     A team's second call with the same ``submission_key`` stores nothing and returns the experiment of the first. Raises
     :class:`SpecError` (or a child) that tells all that :func:`checking.resolve` finds at fault.
     """
     if submission_key and (first := _submitted(team, submission_key)):
-        return first
+        return first, False
     found = resolve(spec, team, user)
     if found.problems:
         raise error_of(found.problems)
     try:
         with transaction.atomic():
-            return _store(spec, team, user, visibility, submission_key, found)
+            return _store(spec, team, user, visibility, submission_key, found), True
     except IntegrityError:
         # The same form was sent twice at once, and the other was first.
         if submission_key and (first := _submitted(team, submission_key)):
-            return first
+            return first, False
         raise
 
 
