@@ -19,7 +19,7 @@ from specweb.results.evidence_search import MOST_CHARS
 from specweb.results.models import Attempt, EvidenceFile
 from specweb.results.store import CHUNK, open_blob
 
-from . import attempt_page, log_page, trial_page
+from . import attempt_page, log_page, trial_charts, trial_page
 from .views import missing, whole_number
 
 FILES_PER_PAGE = 500
@@ -36,6 +36,7 @@ def attempt(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
     works = attempt_page.works(spec, page_queries.titles_of_points(experiment.pk))
     context = attempt_page.context(found, files, page_queries.attempts_at(found.trial), works)
     context |= trial_page.context(found, spec, files, for_team=is_member)
+    context |= trial_charts.context(found, files, works, request.GET.get("probe", ""), for_team=is_member)
     context |= {
         "experiment": experiment,
         "job": found.trial.job,

@@ -15,7 +15,7 @@ from speccore.spec import ExperimentSpec
 
 from specweb.results.models import Attempt
 
-from . import comparison_table, formats, integrity_panel, task_section
+from . import comparison_table, formats, integrity_panel, task_section, time_chart
 from .comparison_table import Cell, metric_cell, speedup_cell
 from .sources import measured_cell
 from .tails_table import HEADS, tail_rows
@@ -135,6 +135,8 @@ def context(
         "metrics": [_metric_line(c, *shown) for shown in _SHOWN if _has(c, spec, shown[0])],
         "decode_ratio": speedup_cell(c.task_decode_ratio, "#blocks") if task_section.is_task(c) else None,
         "decode_ratio_definition": METRICS["task_decode_ratio"].definition,
+        "time_lines": time_chart.split_lines(c),
+        "time_definition": METRICS["time_split"].definition,
         "tail_heads": HEADS,
         "tails": tail_rows(c.tails, c.arm, spec.baseline.name),
         "positions": position_text.positions(c),

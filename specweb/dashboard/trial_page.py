@@ -9,7 +9,7 @@ from typing import Any
 from speccore import settled
 from speccore.commandline import Command, command_differences
 from speccore.measurement import AttemptMeasurement, Number, ProbeMeasurement, Source
-from speccore.records import ATTEMPT, LAUNCH, LOG, MANIFEST, SAMPLES, AttemptSummary, Launch, Manifest
+from speccore.records import ATTEMPT, LAUNCH, LOG, MANIFEST, AttemptSummary, Launch, Manifest
 from speccore.spec import ExperimentSpec
 
 from specweb.results import trial_evidence
@@ -43,7 +43,7 @@ def context(attempt: Attempt, spec: ExperimentSpec, files: Sequence[EvidenceFile
     seconds = formats.seconds_between(attempt.started_at, attempt.ended_at)
     whys = _log_lines(measured) if measured else {}
     return {
-        "course": course.course(summary, seconds, trial_evidence.samples(readable, SAMPLES)),
+        "course": course.course(summary, seconds),
         "launch": launch,
         "command": _command(spec, attempt, launch.argv) if launch else None,
         "environment": sorted(launch.env.items()) if launch else [],

@@ -19,6 +19,7 @@ from . import (
     publication_views,
     report_views,
     runtime_views,
+    series_views,
     views,
     workload_views,
 )
@@ -72,7 +73,9 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/progress", live_views.progress, name="progress"),
     path("jobs/<uuid:job_id>/numbers", views.numbers, name="numbers"),
     path("jobs/<uuid:job_id>/evidence", evidence_views.evidence_list, name="evidence-list"),
+    path("jobs/<uuid:job_id>/order.json", series_views.order, name="order"),
     path("attempts/<uuid:attempt_id>/", evidence_views.attempt, name="attempt"),
+    path("attempts/<uuid:attempt_id>/series/<str:what>.json", series_views.series, name="series"),
     path("attempts/<uuid:attempt_id>/diff", diff_views.diff, name="trial-diff"),
     path("attempts/<uuid:attempt_id>/evidence/<str:name>", evidence_views.evidence, name="evidence"),
     path("attempts/<uuid:attempt_id>/raw/<str:name>", evidence_views.raw, name="raw"),

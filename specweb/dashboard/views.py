@@ -31,14 +31,17 @@ from . import (
     integrity_panel,
     job_progress,
     live_views,
+    memory_chart,
     memory_section,
     numbers_page,
+    order_chart,
     position_section,
     quality_section,
     settled_section,
     strips,
     take_home,
     task_section,
+    time_chart,
 )
 
 
@@ -95,6 +98,7 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
         "commands": command_differences(spec, job.commands),
         "take": take_home.take_home(spec, job, analysis.get("strips", []), inventory, env, for_team=is_member),
         "evidence": page_queries.evidence_totals(job),
+        "order_chart": order_chart.order_chart(job, spec.name),
         "is_member": is_member,
         "shares": role == Role.MAINTAINER or (allowed and found.created_by_id == request.user.pk),
         "reads_texts": page_queries.reads_texts(request.user, found),
@@ -113,6 +117,7 @@ def _answers(job: Job, spec: ExperimentSpec, titles: Mapping[str, str], inventor
     if analysis is None:
         return {"analysis": None}
     url = numbers_url(job)
+    trials = memory_queries.memory_of_trials(job)
     return {
         "analysis": analysis,
         "strips": strips.strips(spec, analysis, titles, url),
@@ -129,9 +134,9 @@ def _answers(job: Job, spec: ExperimentSpec, titles: Mapping[str, str], inventor
         "position_heads": position_section.heads(),
         "position_note": position_section.NOTE,
         "settled": settled_section.settled_section(spec, analysis),
-        "memory": memory_section.memory_section(
-            spec, analysis, memory_queries.memory_of_trials(job), inventory, _models(job, spec, inventory)
-        ),
+        "time_chart": time_chart.time_chart(spec, analysis, titles, url),
+        "memory": memory_section.memory_section(spec, analysis, trials, inventory, _models(job, spec, inventory)),
+        "memory_chart": memory_chart.memory_chart(spec, trials, inventory),
     }
 
 

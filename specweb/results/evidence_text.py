@@ -44,7 +44,7 @@ def read_lines(stream: BinaryIO, first: int, n: int, *, at: int = 1, whole: int 
     """
     kept: list[Line] = []
     room = MAX_PAGE_CHARS
-    for number, raw, n_cut in _capped_lines(stream, first, MAX_LINE_CHARS * 4, at):  # UTF-8: at most four bytes a character
+    for number, raw, n_cut in capped_lines(stream, first, MAX_LINE_CHARS * 4, at):  # UTF-8: at most four bytes a character
         if number < first:
             continue
         if len(kept) == n:
@@ -64,7 +64,7 @@ def read_around(stream: BinaryIO, wanted: Collection[int], around: int) -> list[
     near = {n for line in wanted for n in range(line - around, line + around + 1) if n > 0}
     passages: list[list[Line]] = []
     last = max(near, default=0)
-    for number, raw, n_cut in _capped_lines(stream, min(near, default=1), MAX_LINE_CHARS * 4):
+    for number, raw, n_cut in capped_lines(stream, min(near, default=1), MAX_LINE_CHARS * 4):
         if number > last:
             break
         if number not in near:
@@ -90,7 +90,7 @@ def visible(text: str) -> str:
 
 def read_record(stream: BinaryIO, n: int, *, at: int = 1) -> list[str] | None:
     """Line ``n`` as JSON spread out for reading; None if it is no JSON or too long. ``at``: the line that the stream begins in."""
-    for number, raw, n_cut in _capped_lines(stream, n, MAX_RECORD_BYTES, at):
+    for number, raw, n_cut in capped_lines(stream, n, MAX_RECORD_BYTES, at):
         if number == n:
             return None if n_cut else spread_json(raw)
     return None
@@ -117,7 +117,7 @@ def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _capped_lines(stream: BinaryIO, keep_from: int, most: int, number: int = 1) -> Iterator[tuple[int, bytes, int]]:
+def capped_lines(stream: BinaryIO, keep_from: int, most: int, number: int = 1) -> Iterator[tuple[int, bytes, int]]:
     """(line number, its first ``most`` bytes, how many bytes were left out); lines before ``keep_from`` come empty."""
     head, length = bytearray(), 0
     while block := stream.read(_BLOCK):

@@ -26,6 +26,7 @@ class TrialMemory:
     layers_placed: tuple[int, int] | None
     free_bytes: float | None
     fit: Fit | None = None  # of all arms; beside the last trial
+    held_bytes: float | None = None  # on devices, highest sample
 
 
 _FIELDS = (
@@ -37,6 +38,7 @@ _FIELDS = (
     "host__layers_placed",
     "host__free_bytes",
     "fit",
+    "host__held_bytes",
 )
 
 
@@ -50,7 +52,9 @@ def memory_of_trials(job: Job) -> list[TrialMemory]:
     return [_trial(*row) for row in rows]
 
 
-def _trial(arm: str, memory: Any, devices: Any, peak: Any, context: Any, slots: Any, layers: Any, free: Any, fit: Any) -> TrialMemory:
+def _trial(
+    arm: str, memory: Any, devices: Any, peak: Any, context: Any, slots: Any, layers: Any, free: Any, fit: Any, held: Any
+) -> TrialMemory:
     return TrialMemory(
         arm,
         parts_of(memory or {}, devices or []),
@@ -60,4 +64,5 @@ def _trial(arm: str, memory: Any, devices: Any, peak: Any, context: Any, slots: 
         tuple(layers) if layers else None,
         free,
         Fit.model_validate(fit) if fit else None,
+        held,
     )

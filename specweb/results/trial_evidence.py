@@ -1,4 +1,4 @@
-"""What a trial's page reads from stored evidence: launch, manifest, summary, samples, passages of the log. Missing or damaged: None."""
+"""What a trial's page reads from stored evidence: launch, manifest, summary, passages of the log. Missing or damaged: None."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import zstandard
 from pydantic import BaseModel, ValidationError
-from speccore.records import Sample
 
 from . import evidence_text
 from .models import EvidenceFile
@@ -15,7 +14,7 @@ from .store import open_blob
 
 _Shape = TypeVar("_Shape", bound=BaseModel)
 
-#: Documents and samples up to this size are read for the page, and logs up to the other.
+#: Documents up to this size are read for the page, and logs up to the other.
 MAX_DOCUMENT_BYTES = 4 * 1024**2
 MAX_LOG_BYTES = 16 * 1024**2
 
@@ -29,17 +28,6 @@ def document(files: Sequence[EvidenceFile], name: str, shape: type[_Shape]) -> _
         return shape.model_validate_json(content)
     except ValidationError:
         return None
-
-
-def samples(files: Sequence[EvidenceFile], name: str) -> list[Sample]:
-    """All samples that can be read, in order."""
-    found = []
-    for line in (_content(files, name) or b"").splitlines():
-        try:
-            found.append(Sample.model_validate_json(line))
-        except ValidationError:
-            continue
-    return found
 
 
 def passages(files: Sequence[EvidenceFile], name: str, wanted: Collection[int], around: int) -> list[list[evidence_text.Line]]:

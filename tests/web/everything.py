@@ -76,6 +76,7 @@ class Everything:
             "job_id": run.job.pk,
             "attempt_id": self.finished.attempts[1].pk,
             "name": "records.jsonl",
+            "what": "samples",
             "host_id": self.host.pk,
             "manifest_hash": "a" * 64,
             "model_hash": "b" * 64,

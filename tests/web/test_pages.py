@@ -53,6 +53,8 @@ def every_page(run: sample.Run) -> dict[str, str]:
         "numbers": reverse("numbers", args=[run.job.id]) + f"?arm=draft-3&point={POINT}",
         "evidence-list": reverse("evidence-list", args=[run.job.id]) + "?name=server.log",
         "attempt": reverse("attempt", args=[attempt]),
+        "order": reverse("order", args=[run.job.id]),
+        "series": reverse("series", args=[attempt, "samples"]),
         "trial-diff": reverse("trial-diff", args=[attempt]) + f"?with={run.attempts[0].id}",
         "evidence": reverse("evidence", args=[attempt, "records.jsonl"]) + "?line=2",
         "raw": reverse("raw", args=[attempt, "server.log"]),

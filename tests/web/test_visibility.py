@@ -134,6 +134,8 @@ PAGES = {
     "jobs/<uuid:job_id>/numbers": readable(query=f"?arm={MARKER}-3&point={POINT}"),
     "jobs/<uuid:job_id>/evidence": readable(),
     "attempts/<uuid:attempt_id>/": readable(),
+    "jobs/<uuid:job_id>/order.json": readable(),
+    "attempts/<uuid:attempt_id>/series/<str:what>.json": readable(),
     "attempts/<uuid:attempt_id>/diff": readable(),
     "attempts/<uuid:attempt_id>/evidence/<str:name>": readable(),
     "attempts/<uuid:attempt_id>/raw/<str:name>": readable(),
