@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from django.urls import include, path
@@ -47,9 +48,17 @@ class Models(PydanticExtension):
         return told
 
 
-@cache
+_making = Lock()
+
+
 def schema() -> dict[str, Any]:
     """The whole schema as plain values. It depends on the code alone, so it is made once for each process."""
+    with _making:  # the generator is not made for several threads at once
+        return _schema()
+
+
+@cache
+def _schema() -> dict[str, Any]:
     generator = SchemaGenerator(patterns=[path(f"{ROOT.strip('/')}/", include("specweb.api.people_urls"))])
     told: dict[str, Any] = generator.get_schema(request=None, public=True)
     return told
