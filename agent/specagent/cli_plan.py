@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from speccore import budget, plan
+from speccore import attached, budget, plan
+from speccore.cautions import Place, cautions
 from speccore.errors import SpecError, SpecWebError
 from speccore.estimate import Minutes, job_minutes
 from speccore.formats import plus_minus
 from speccore.measurement import Withheld
+from speccore.memory_needs import needs
 from speccore.proposals import Expected, PlanChoice, expected, pilot_for
 from speccore.protocol import JobPlan
 from speccore.spec import ExperimentSpec
@@ -21,7 +23,7 @@ from speccore.workloads import builtin
 from . import local, siblings
 from .config import find_config, load_config
 from .filecache import FileCache
-from .inventory import Host, nearest, take_inventory
+from .inventory import Host, chosen_runtime, nearest, take_inventory
 from .models import configured_models
 from .terminal import OK, HashProgress, note
 
@@ -66,8 +68,27 @@ def _plan(args: argparse.Namespace, read: Read) -> int:
     starts = "trials, nothing is started" if spec.runtime.attached else "starts of the server"
     print(f"{len(planned.trials)} {starts}, {_span_words(minutes.low, minutes.high)}: {minutes.basis}")
     print("\n".join(_lines(found, args.budget)))
+    _tell_what_is_worth_a_thought(spec, host)
     _tell_what_is_in_the_way(spec, host)
     return OK
+
+
+def _tell_what_is_worth_a_thought(spec: ExperimentSpec, host: Host) -> None:
+    """Each arm's memory against the machine's, and the hints that the form of the web page would give. Of what is missing here nothing."""
+    models = {name: m for m in host.inventory.models for name in (m.manifest_hash, m.alias)}
+    drafts = {a.name: models[name] for a in spec.arms if (name := attached.helper(spec, a)) in models}
+    target = models.get(spec.target.model)
+    if target is None:
+        return
+    try:
+        runtime = chosen_runtime(spec, host.inventory.runtimes)
+    except SpecWebError:
+        runtime = None
+    if not spec.runtime.attached:
+        print("\n".join(["memory, estimated:", *(f"  {need.arm} {need.words()}" for need in needs(spec, host.inventory, target, drafts))]))
+    workloads = {p.workload: builtin()[p.workload] for p in spec.points if p.workload in builtin()}
+    for hint in cautions(spec, workloads, [Place("this host", host.inventory, target, drafts, runtime)]):
+        note(f"{hint.field}: {hint.message}")
 
 
 def _tell_what_is_in_the_way(spec: ExperimentSpec, host: Host) -> None:
@@ -106,6 +127,8 @@ def _lines(e: Expected, budget_s: float | None) -> list[str]:
     ]
     width = max(len(name) for name, _ in rows)
     told = [f"{name:{width}}  {_choice(p)}" for name, p in rows if p is not None]
+    if isinstance(e.as_typed, PlanChoice) and len(e.as_typed.percent_at) > 1:
+        told.append("as it stands, by point: " + ", ".join(f"{key} {plus_minus(percent)}" for key, percent in e.as_typed.percent_at.items()))
     return [*told, f"the widest 95 % interval is meant; widths are {e.basis}"]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .inventory import HostInventory, ModelInfo
 from .measurement import Withheld
-from .memory_estimate import Estimate, Room, estimate_arm, largest_context
+from .memory_estimate import Estimate, Room, What, estimate_arm, largest_context
 from .spec import ExperimentSpec
 
 _MIB = 2**20
+_WHATS: tuple[What, ...] = ("weights", "cache", "buffers")
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Need:
     largest: int | None
     trained: int | None  # tokens that the target was trained for
     why_not: str = ""
+    parts: Mapping[str, float] = field(default_factory=dict)  # weights, cache, buffers: bytes of ``needs_bytes``, helper and all
 
     @property
     def fits(self) -> bool | None:
@@ -69,9 +71,14 @@ def needs(spec: ExperimentSpec, inventory: HostInventory, target: ModelInfo, dra
                 largest=largest if isinstance(largest, int) else None,
                 trained=target.context_length,
                 why_not="" if known else _why(estimate, largest),
+                parts=_parts(estimate, room) if isinstance(estimate, Estimate) else {},
             )
         )
     return found
+
+
+def _parts(estimate: Estimate, room: Room) -> dict[str, float]:
+    return {what: estimate.bytes_of(what=what, on_device=True if room.on_device else None) for what in _WHATS}
 
 
 def _why(*found: object) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from . import throughput
 from .estimate import Minutes
@@ -115,13 +115,14 @@ def _basis(n: int, same: int, like: int, n_earlier: int) -> str:
 @dataclass(frozen=True)
 class PlanChoice:
     """So many blocks of so many probes in each start. ``probes`` None: as typed, since no point asks one request at a time, or
-    they differ. ``percent``: of ± of the widest interval, as expected."""
+    they differ. ``percent``: of ± of the widest interval, as expected; ``percent_at``: that of each point's widest, by its key."""
 
     blocks: int
     probes: int | None
     low_minutes: float
     high_minutes: float
     percent: float
+    percent_at: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -162,12 +163,21 @@ def expected(
     return Expected(
         as_typed=_as_typed(spec, pilot, cost),
         asked=asked,
-        proposal=proposal if isinstance(proposal, Withheld) else cost.choice(proposal, same),
-        shorter=cost.choice(shorter, same) if shorter else None,
-        longer=cost.choice(longer, same) if longer else None,
+        proposal=proposal if isinstance(proposal, Withheld) else cost.choice(proposal, same, _at(spec, pilot, proposal)),
+        shorter=cost.choice(shorter, same, _at(spec, pilot, shorter)) if shorter else None,
+        longer=cost.choice(longer, same, _at(spec, pilot, longer)) if longer else None,
         basis=pilot.basis,
         guessed=pilot.guessed,
     )
+
+
+def _at(spec: ExperimentSpec, pilot: Pilot, plan: Proposal) -> dict[str, float]:
+    """What a plan is expected to tell at each point. Of a point that asks several at once a probe more is no prompt more of a block."""
+    return {
+        p.key: 100 * math.expm1(expected_half_width(of_point, plan.probes if is_one_at_a_time(p) else 1, plan.blocks))
+        for p in spec.points
+        if (of_point := [c for (_, point), c in pilot.of.items() if point == p.key])
+    }
 
 
 def _wanted(spec: ExperimentSpec) -> float:
@@ -205,6 +215,9 @@ def _as_typed(spec: ExperimentSpec, pilot: Pilot, cost: _Cost) -> PlanChoice | W
     probes = {p.key: p.probes if is_one_at_a_time(p) else 1 for p in spec.points}
     values = [Components(c.of_block_value(probes[point]), 0.0, c.n_blocks, c.n_pairs) for (_, point), c in pilot.of.items()]
     half = expected_half_width(values, 1, spec.blocks)
+    widest: dict[str, float] = {}
+    for (_, point), value in zip(pilot.of, values, strict=True):
+        widest[point] = max(widest.get(point, 0.0), 100 * math.expm1(expected_half_width([value], 1, spec.blocks)))
     counts = {p.probes for p in spec.points if is_one_at_a_time(p)}
     return PlanChoice(
         spec.blocks,
@@ -212,6 +225,7 @@ def _as_typed(spec: ExperimentSpec, pilot: Pilot, cost: _Cost) -> PlanChoice | W
         cost.typed.low,
         cost.typed.high,
         100 * math.expm1(half),
+        widest,
     )
 
 
@@ -246,9 +260,9 @@ class _Cost:
     def once_s(self) -> float:
         return 60 * _middle(self.once)
 
-    def choice(self, p: Proposal, probes: int | None) -> PlanChoice:
+    def choice(self, p: Proposal, probes: int | None, at: Mapping[str, float]) -> PlanChoice:
         low, high = (p.blocks * (self.block[i] + p.probes * self.probe[i]) + self.once[i] for i in (0, 1))
-        return PlanChoice(p.blocks, None if probes is None else p.probes, low, high, p.percent)
+        return PlanChoice(p.blocks, None if probes is None else p.probes, low, high, p.percent, at)
 
 
 def _middle(span: tuple[float, float]) -> float:

@@ -31,6 +31,12 @@ class ExpectedShown:
     basis: str
     lines: list[ChoiceLine]
     why: list[str]
+    plans: list[str]  # heads of the widths by point
+    points: list[tuple[str, list[str]]]  # point, and ±% with each plan; none where there is one point
+
+
+#: What a narrow table calls the plans.
+_SHORT = {"as it stands": "now", "in half the time": "half", "in twice the time": "twice"}
 
 
 def expected_shown(hosts: Sequence[HostPreview], in_words: Callable[[Minutes | None], str]) -> list[ExpectedShown]:
@@ -48,7 +54,16 @@ def _shown(host: str, e: Expected, in_words: Callable[[Minutes | None], str]) ->
     typed = (e.as_typed.blocks, e.as_typed.probes) if isinstance(e.as_typed, PlanChoice) else None
     lines = [_line(name, p, typed, in_words) for name, p in named if isinstance(p, PlanChoice)]
     why = [f"{name}: {p.withheld}" for name, p in named if isinstance(p, Withheld)]
-    return ExpectedShown(host, e.asked, e.basis, lines, why)
+    choices = [(name, p) for name, p in named if isinstance(p, PlanChoice)]
+    keys = list(dict.fromkeys(key for _, p in choices for key in p.percent_at))
+    points = (
+        [(key, [_width(p.percent_at[key]) if key in p.percent_at else "" for _, p in choices]) for key in keys] if len(keys) > 1 else []
+    )
+    return ExpectedShown(host, e.asked, e.basis, lines, why, [_SHORT.get(name, name) for name, _ in choices], points)
+
+
+def _width(percent: float) -> str:
+    return f"±{percent:.2g}" if percent < 100 else "over ±100"
 
 
 def _line(name: str, p: PlanChoice, typed: tuple[int, int | None] | None, in_words: Callable[[Minutes | None], str]) -> ChoiceLine:
@@ -57,6 +72,6 @@ def _line(name: str, p: PlanChoice, typed: tuple[int, int | None] | None, in_wor
     return ChoiceLine(
         name=name,
         words=f"{p.blocks} blocks{probes}, {in_words(Minutes(p.low_minutes, p.high_minutes, ''))}",
-        width=f"±{p.percent:.2g}" if p.percent < 100 else "over ±100",
+        width=_width(p.percent),
         action="" if name == "as it stands" or (p.blocks, p.probes) == typed else action,
     )

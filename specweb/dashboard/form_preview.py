@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from speccore.estimate import Minutes
+from speccore.memory_needs import Need, size
 from speccore.spec import SpecProblem
 
 from specweb.experiments.services.preview import HostPreview, Preview, TrialLine
@@ -18,6 +19,10 @@ from .form_page import Fault
 N_BLOCKS_SHOWN = 5
 #: Trials after which further blocks are only counted: nobody reads thousands, and each time somebody types they are laid out anew.
 MOST_TRIALS = 600
+#: Length of the longest bar of memory.
+BAR = 100.0
+#: Of what a host has: below it a bar shows nothing.
+LEAST_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -27,9 +32,24 @@ class BlockLine:
 
 
 @dataclass(frozen=True)
+class MemoryBar:
+    """An arm's estimate against what the host has, drawn to the scale of the largest of them. Lengths out of :data:`BAR`."""
+
+    need: Need
+    parts: list[tuple[str, float, float, str]]  # what, x, width, in words
+    room: float
+    reserve: float  # x where what must stay free begins; ``room`` where nothing must
+
+
+@dataclass(frozen=True)
 class HostLine:
     host: HostPreview
     minutes: str
+    memory: list[MemoryBar]
+
+    @property
+    def with_bars(self) -> bool:
+        return any(bar.parts for bar in self.memory)
 
 
 @dataclass(frozen=True)
@@ -64,7 +84,7 @@ def preview_shown(found: Preview, beside: Callable[[Sequence[SpecProblem]], list
         blocks=blocks[:N_BLOCKS_SHOWN],
         more_blocks=blocks[N_BLOCKS_SHOWN:most],
         n_blocks_left=len(blocks[most:]),
-        hosts=[HostLine(h, minutes_in_words(h.minutes)) for h in hosts],
+        hosts=[HostLine(h, minutes_in_words(h.minutes), memory_bars(h.memory)) for h in hosts],
         n_chosen=sum(h.chosen for h in hosts),
         warnings=beside(found.warnings),
         minutes=minutes_in_words(found.minutes),
@@ -72,6 +92,23 @@ def preview_shown(found: Preview, beside: Callable[[Sequence[SpecProblem]], list
         looks=found.looks,
         expected=expected_shown(hosts, minutes_in_words),
     )
+
+
+def memory_bars(needs: Sequence[Need]) -> list[MemoryBar]:
+    """Without parts where even the largest takes next to nothing of what is there: the words say so."""
+    room = max((n.room_bytes for n in needs), default=0)
+    most = max((n.needs_bytes or 0.0 for n in needs), default=0.0)
+    scale = BAR / max(room, most, 1.0)
+    drawn = most >= LEAST_SHARE * room
+    found = []
+    for need in needs:
+        parts, x = [], 0.0
+        for what, n_bytes in need.parts.items() if drawn else ():
+            parts.append((what, round(x, 2), round(n_bytes * scale, 2), f"{what} {size(n_bytes)}"))
+            x += n_bytes * scale
+        edge = need.room_bytes * scale
+        found.append(MemoryBar(need, parts, round(edge, 2), round(edge - need.reserve_bytes * scale, 2)))
+    return found
 
 
 def minutes_in_words(minutes: Minutes | None) -> str:

@@ -44,7 +44,7 @@ def llama_swap(entries: Sequence[Entry], undecided: Sequence[str], model: str, s
         found.append(Piece(_tail(own, aliases, setting, named=any(unit[0] == _NAME_FLAG for unit in command))))
     words = "; ".join(f"“{', '.join(names[e.arm][1:])}” for {e.arm}" for e in entries)
     note = (
-        f"Save it as llama-swap’s config.yaml, or put its entries into yours. A request’s model chooses: {words}. "
+        f"Save it as llama-swap’s config.yaml, or put its entries into yours. The model that a request names chooses: {words}. "
         "Two entries don’t run at once unless its matrix or groups say so, so that a change of work costs a start."
     )
     return Form("llama-swap", note, found)

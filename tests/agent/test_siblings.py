@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -118,8 +119,10 @@ def test_what_a_run_varied_by_and_took(tmp_path: Path) -> None:
 class TestPlan:
     def test_before_any_run_it_says_that_it_guesses(self, tell: Tell, experiment: Make, config_file: Path, tmp_path: Path) -> None:
         code, said, _ = tell("plan", experiment(), "--config", config_file, "--runs", tmp_path)
-        first, *rows, last = said.splitlines()
+        plan, _, memory = said.partition("memory, estimated:\n")
+        first, *rows, last = plan.splitlines()
         assert code == 0
+        assert re.findall(r"^  (\S+) needs about [\d.]+ MiB of [\d.]+ GiB of memory; ", memory, re.MULTILINE) == ["off", "draft-3"]
         assert first.startswith("6 starts of the server, ")
         assert "a guess from the model's size" in first
         assert [row.partition("  ")[0] for row in rows] == ["as it stands", "for ±3 %, the margin", "in half the time", "in twice the time"]
@@ -147,6 +150,13 @@ class TestPlan:
         code, _, err = tell("plan", experiment(), "--config", config_file, *line)
         assert code == 2
         assert said in err
+
+    def test_a_context_beyond_what_the_model_was_trained_for_is_told(self, tell: Tell, experiment: Make, config_file: Path) -> None:
+        code, _, err = tell("plan", experiment(engine={"context": 100_000}), "--config", config_file)
+        assert code == 0
+        assert re.search(r"^note: engine\.context: target on this host was trained for [\d,]+ tokens: ", err, re.MULTILINE)
+        code, _, err = tell("plan", experiment(engine={"context": 256}), "--config", config_file)
+        assert (code, "was trained for" in err) == (0, False)
 
     def test_what_would_refuse_the_run_is_told_beside_the_plan(self, tell: Tell, experiment: Make, config_file: Path) -> None:
         arms = [{"name": "off", "mode": "off"}, {"name": "mtp-2", "mode": "mtp", "draft_limit": 2}]

@@ -193,3 +193,30 @@ def test_costs_are_those_of_the_estimate() -> None:
     assert best.probes is not None
     exact = best.blocks * 2 * (START_S + REST_S + 128 * TOKEN_S * (1 + best.probes)) / 60
     assert (best.low_minutes, best.high_minutes) == (pytest.approx(exact), pytest.approx(exact))
+
+
+class TestByPoint:
+    def test_each_point_has_its_own_width_and_the_widest_is_the_plan_s(self) -> None:
+        spec = made.spec_of(DRAFT, blocks=5, points=[{"workload": "count"}, {"workload": "code", "probes": 8}])
+        loose = Variation(between=0.1**2, within=0.05**2, n_blocks=5, n_pairs=20)
+        pilot = [*earlier(spec)[:1], *earlier(spec, loose)[1:]]
+        found = told(spec, pilot)
+        count, code = (p.key for p in spec.points)
+        for plan in (found.as_typed, found.proposal, found.longer):
+            plan = choice(plan)
+            assert plan.percent_at.keys() == {count, code}
+            assert plan.percent_at[count] < plan.percent_at[code]
+            assert max(plan.percent_at.values()) == pytest.approx(plan.percent)
+        # t for 4 degrees · E[s ÷ σ] · σ ÷ √5, of 2 probes
+        half = 2.776 * 0.94 * math.sqrt(0.01**2 + 0.05**2 / 2) / math.sqrt(5)
+        assert choice(found.as_typed).percent_at[count] == pytest.approx(100 * math.expm1(half), rel=0.01)
+        assert choice(found.longer).percent_at[code] < choice(found.proposal).percent_at[code]
+
+    def test_more_probes_make_no_interval_of_several_at_once_narrower(self) -> None:
+        spec = made.spec_of(DRAFT, points=[{"workload": "count"}, {"workload": "count", "concurrency": 4}], engine={"slots": 4})
+        found = told(spec, budget_s=3600, n_items=200)
+        plan, loaded = choice(found.proposal), spec.points[1].key
+        (c,) = (c for (_, point), c in pilot_for(spec, []).of.items() if point == loaded)
+        from speccore.sample_size import expected_half_width
+
+        assert plan.percent_at[loaded] == pytest.approx(100 * math.expm1(expected_half_width([c], 1, plan.blocks)))

@@ -98,6 +98,9 @@ class TestForm:
         found = rows(shown)
         assert list(found) == ["as it stands", "proposed", "in half the time", "in twice the time"]
         assert found["as it stands"][4] == ""
+        by_point = dict(re.findall(r'<tr><th scope="row">(\S+/c1/ctx0/\S+)</th><td class="num">(±[\d.]+)</td>', shown))
+        assert len(by_point) == 3
+        assert max(map(float, (w.removeprefix("±") for w in by_point.values()))) == width(found["as it stands"])
         assert width(found["proposed"]) <= 3
         assert width(found["in twice the time"]) < width(found["proposed"]) < width(found["in half the time"])
 
@@ -171,7 +174,8 @@ class TestApi:
         (told,) = program.post("experiments/preview", ask).json()["hosts"]
         found = told["expected"]
         assert set(found) == {"as_typed", "asked", "proposal", "shorter", "longer", "basis", "guessed"}
-        assert set(found["proposal"]) == {"blocks", "probes", "low_minutes", "high_minutes", "percent"}
+        assert set(found["proposal"]) == {"blocks", "probes", "low_minutes", "high_minutes", "percent", "percent_at"}
+        assert found["proposal"]["percent"] == max(found["proposal"]["percent_at"].values())
         assert (found["as_typed"]["blocks"], found["as_typed"]["probes"], found["guessed"]) == (4, 4, False)
         (longer,) = program.post("experiments/preview?budget=3h", ask).json()["hosts"]
         assert longer["expected"]["proposal"]["percent"] < found["proposal"]["percent"]

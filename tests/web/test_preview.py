@@ -12,7 +12,7 @@ from speccore.inventory import BlockShape, Device, MemoryShape
 from speccore.spec import ExperimentSpec
 from speccore.workloads import builtin
 
-from specweb.dashboard.form_preview import MOST_TRIALS, preview_shown
+from specweb.dashboard.form_preview import BAR, MOST_TRIALS, preview_shown
 from specweb.experiments.models import Experiment, Host
 from specweb.experiments.services.dispatch import dispatch_waiting
 from specweb.experiments.services.hosts import create_host, revoke_host, store_inventory
@@ -339,6 +339,25 @@ def test_each_arm_is_shown_with_its_memory_beside_the_hosts(ready: World) -> Non
     assert off.words().startswith("needs about 4.32 GiB of 8 GiB of memory; all 65,536 tokens ")
     assert warned(found)["arms.1.draft_model"] == f"draft-4 {draft.words()} (on {ready.host.name})"
     assert draft.largest == 0
+
+    (line,) = preview_shown(found, lambda _: []).hosts
+    fits, over = line.memory
+    assert [what for what, *_ in fits.parts] == ["weights", "cache", "buffers"]
+    assert fits.parts[0][3] == "weights 4.25 GiB"
+    assert sum(width for _, _, width, _ in over.parts) == pytest.approx(BAR, abs=0.05)  # the largest fills the scale
+    assert sum(width for _, _, width, _ in over.parts) > over.room == fits.room == fits.reserve
+    assert [round(x, 1) for _, x, *_ in fits.parts][1:] == [round(fits.parts[0][2], 1), round(fits.parts[0][2] + fits.parts[1][2], 1)]
+    kept = preview_shown(shown(ready, spec(engine={"context": 4096}, requirements={"free_memory_mib": 2048})), lambda _: []).hosts[0].memory
+    assert kept[0].reserve == pytest.approx(kept[0].room * 0.75, abs=0.05)
+
+
+def test_a_context_beyond_the_model_s_is_told_of_hosts_that_are_offline_too(ready: World) -> None:
+    Host.objects.update(last_seen_at=NOW - timedelta(days=2))
+    models = [m.model_copy(update={"context_length": 2048}) for m in inventory().models]
+    store_inventory(ready.host, inventory(models=models), NOW)
+    found = shown(ready, spec(engine={"context": 4096}))
+    assert not any(h.chosen for h in found.hosts)
+    assert "was trained for 2,048 tokens" in warned(found)["engine.context"]
 
 
 @pytest.mark.parametrize("n", [0, 4])

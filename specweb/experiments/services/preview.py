@@ -114,7 +114,7 @@ def preview(
             pilot = pilot_for(spec, (pilots or {}).get(host.pk, ()))
             shown = replace(shown, expected=expected(spec, plan, contents, clock, pilot, budget_s))
         hosts.append(shown)
-    places = [_place(spec, o, seen[o.host.pk][1]) for o in offers if o.host.pk in chosen and isinstance(o.answer, Fit)]
+    places = [_place(spec, o, seen[o.host.pk][1]) for o in offers if o.host.pk in proposed and isinstance(o.answer, Fit)]
     modes = {a.name: a.mode for a in spec.arms}
     return Preview(
         n_trials=len(plan.trials),
