@@ -12,13 +12,15 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
-from speccore.errors import NotPossible
+from speccore.errors import NotPossible, SpecError
 from speccore.jobstate import HELD
 
 from specweb.accounts.services import may_submit
 from specweb.experiments.models import Job
 from specweb.experiments.services.jobs import request_cancel, request_pause, resume_job, retry_job
+from specweb.experiments.services.more import add_blocks
 from specweb.results import page_queries
+from specweb.results.services.continuing import run_the_rest
 
 
 @require_POST
@@ -65,6 +67,33 @@ def retry(request: HttpRequest, job_id: UUID) -> HttpResponse:
     except NotPossible as error:
         return _answer(request, job, f"Not tried again: {error.message}. {error.remedy_text}", messages.ERROR)
     return _answer(request, new, "This is the new try; the old one stays as history.")
+
+
+@require_POST
+def more(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    job = _controlled(request, job_id)
+    if isinstance(job, HttpResponse):
+        return job
+    given = request.POST.get("blocks", "").strip()
+    number = int(given) if given.isascii() and given.isdigit() and len(given) < 10 else 0
+    try:
+        new = add_blocks(job, number, by=_name(request))
+    except (NotPossible, SpecError) as error:
+        said = f"No blocks added: {given[:20]!r} is no number of blocks" if not number else f"No blocks added: {error.message}"
+        return _answer(request, job, f"{said}. {error.remedy_text}", messages.ERROR)
+    return _answer(request, new, "These blocks are added to the answer when they are measured.")
+
+
+@require_POST
+def rest(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    job = _controlled(request, job_id)
+    if isinstance(job, HttpResponse):
+        return job
+    try:
+        new = run_the_rest(job, by=_name(request))
+    except (NotPossible, SpecError) as error:
+        return _answer(request, job, f"Nothing to run: {error.message}. {error.remedy_text}", messages.ERROR)
+    return _answer(request, new, "This job runs the blocks that were missing; what was measured before stays.")
 
 
 def _controlled(request: HttpRequest, job_id: UUID) -> Job | HttpResponse:

@@ -12,6 +12,7 @@ from speccore.inventory import HostInventory
 from speccore.spec import ExperimentSpec
 
 from specweb.experiments.models import Job
+from specweb.experiments.services.more import blocks_in_words
 
 from . import formats
 
@@ -89,6 +90,7 @@ def job_tabs(jobs: Sequence[Job], chosen: Job, base: str) -> list[JobTab]:
     for job in jobs:
         host = job.host or job.wanted_host
         name = (host.name if host else "any host") + (", tried again" if job.retry_of_id else "")
+        name += f", {blocks_in_words(job)}" if job.extends_id else ""
         tabs.append(JobTab(job.id, name, "paused" if job.is_paused else job.state, job.id == chosen.id, f"{base}?job={job.id}"))
     return tabs
 

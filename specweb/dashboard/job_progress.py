@@ -265,11 +265,12 @@ class Controls:
     pause: bool = False
     resume: bool = False
     retry: bool = False
+    rest: bool = False  # it has blocks that are whole, and lacks others
     history: list[tuple[str, str]] = field(default_factory=list)  # in words, and the address of the other try
 
     @property
     def any(self) -> bool:
-        return self.cancel or self.pause or self.resume or self.retry
+        return self.cancel or self.pause or self.resume or self.retry or self.rest
 
 
 def controls_of(job: Job, siblings: Sequence[Job], *, allowed: bool, base: str) -> Controls:
@@ -287,8 +288,17 @@ def controls_of(job: Job, siblings: Sequence[Job], *, allowed: bool, base: str) 
         pause=state in PAUSABLE and not stopping and not job.is_paused,
         resume=job.is_paused and not stopping,
         retry=state in (JobState.FAILED, JobState.CANCELLED) and retry is None and not (wanted and wanted.revoked_at),
+        rest=_may_run_the_rest(job, siblings),
         history=history,
     )
+
+
+def _may_run_the_rest(job: Job, siblings: Sequence[Job]) -> bool:
+    """Whether the button is worth showing: the service knows which blocks are missing."""
+    first = job.extends_id or job.pk
+    family = [j for j in siblings if first in (j.pk, j.extends_id)]
+    ended = JobState(job.state) in (JobState.FAILED, JobState.CANCELLED) and all(j.is_final for j in family)
+    return ended and job.host is not None and job.host.revoked_at is None and not any(j.state == JobState.PROCESSED for j in family)
 
 
 def incomplete(progress: Progress, *, answered: bool) -> str:

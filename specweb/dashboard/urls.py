@@ -6,6 +6,7 @@ from django.urls import path
 from specweb.accounts.login_view import Login
 
 from . import (
+    compare_chart_views,
     compare_views,
     control_views,
     diff_views,
@@ -18,6 +19,7 @@ from . import (
     preset_views,
     publication_views,
     report_views,
+    runs_views,
     runtime_views,
     series_views,
     views,
@@ -46,7 +48,11 @@ urlpatterns = [
         publication_views.published_file,
         name="published-file",
     ),
+    path("experiments/<uuid:experiment_id>/runs", runs_views.runs, name="runs"),
     path("compare/", compare_views.compare, name="compare"),
+    path("compare/charts/", compare_chart_views.charts, name="compare-charts"),
+    path("compare/history/", compare_chart_views.history, name="compare-history"),
+    path("compare/two/", compare_chart_views.why, name="compare-why"),
     path("models/", model_views.models, name="models"),
     path("models/<str:model_hash>/", model_views.model, name="model"),
     path("hardware/", model_views.hardware, name="hardware"),
@@ -70,6 +76,8 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/pause", control_views.pause, name="job-pause"),
     path("jobs/<uuid:job_id>/resume", control_views.resume, name="job-resume"),
     path("jobs/<uuid:job_id>/retry", control_views.retry, name="job-retry"),
+    path("jobs/<uuid:job_id>/more", control_views.more, name="job-more"),
+    path("jobs/<uuid:job_id>/rest", control_views.rest, name="job-rest"),
     path("jobs/<uuid:job_id>/progress", live_views.progress, name="progress"),
     path("jobs/<uuid:job_id>/numbers", views.numbers, name="numbers"),
     path("jobs/<uuid:job_id>/evidence", evidence_views.evidence_list, name="evidence-list"),

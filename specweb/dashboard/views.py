@@ -19,7 +19,7 @@ from speccore.inventory import ModelInfo
 from speccore.spec import ExperimentSpec
 
 from specweb.accounts.models import Role
-from specweb.accounts.services import role_of
+from specweb.accounts.roles import roles_held
 from specweb.experiments.models import Experiment, Job
 from specweb.results import memory_queries, page_queries
 
@@ -82,7 +82,7 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
     hardware = job.inventory.hardware if job.inventory else ""
     base, jobs = reverse("experiment", args=[found.id]), list(found.jobs.all())
     is_member = page_queries.is_member(request.user, found)
-    role = role_of(request.user, found.team) if is_member else None
+    role = roles_held(request.user).get(found.team_id)
     allowed = role in (Role.SUBMITTER, Role.MAINTAINER)
     analysis = _answers(job, spec, titles, inventory)
     env = page_queries.engine_environment(job) if is_member and analysis["analysis"] else {}
@@ -164,12 +164,13 @@ def numbers(request: HttpRequest, job_id: UUID) -> HttpResponse:
     job = page_queries.job_shown(request.user, job_id)
     if job is None:
         return missing(request)
-    spec, analysis = job.experiment.parsed_spec, page_queries.newest_analysis(job)
+    spec, computed = job.experiment.parsed_spec, whole_number(request.GET.get("computed", ""), 0)
+    analysis = page_queries.analysis_numbered(job, computed) if computed else page_queries.newest_analysis(job)
     arm, point = request.GET.get("arm", ""), request.GET.get("point", "")
     comparison = next((c for c in analysis.comparisons if c.arm == arm and c.point == point), None) if analysis else None
     if comparison is None:
         raise Http404
-    attempts = page_queries.measurements_of(job, [spec.baseline.name, arm])
+    attempts = page_queries.measurements_of(job, [spec.baseline.name, arm], analysis)
     titles = page_queries.point_titles(job.experiment)
     context = numbers_page.context(spec, comparison, attempts, titles)
-    return render(request, "dashboard/numbers.html", {"job": job, "experiment": job.experiment, **context})
+    return render(request, "dashboard/numbers.html", {"job": job, "experiment": job.experiment, "computed": computed, **context})

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-from django.db.models import Avg, Count, F, Prefetch, Sum
+from django.db.models import Avg, Count, F, OuterRef, Prefetch, Subquery, Sum
 from speccore.inventory import HostInventory as Inventory
 from speccore.measurement import AttemptMeasurement, JobAnalysis
 from speccore.records import LAUNCH, Launch
 
+from specweb.accounts.roles import roles_held
 from specweb.experiments.models import Experiment, HostModel, Job, Point, Viewer
 from specweb.experiments.text import storable
 
@@ -20,8 +22,10 @@ from .models import Analysis, Attempt, EvidenceFile, Probe, Trial
 
 def experiment_shown(user: Viewer, experiment_id: UUID) -> Experiment | None:
     """An experiment with its jobs and points, if a person may read it (3 statements)."""
+    alias = HostModel.objects.filter(host=OuterRef("host"), model=OuterRef("target")).order_by("pk").values("alias")[:1]
     jobs = (
         Job.objects.read_by(user)
+        .annotate(alias_told=Subquery(alias))
         .select_related("host", "wanted_host", "runtime", "target", "inventory")
         .defer("plan", "inventory__content")
     )
@@ -60,14 +64,28 @@ def has_analysis(job: Job) -> bool:
 
 
 def newest_analysis(job: Job) -> JobAnalysis | None:
-    found = Analysis.objects.filter(job=job).order_by("-id").first()
+    """What stands of a job: where its blocks were added to an answer, the answer (1 statement)."""
+    if job.extends_id is None:
+        found = Analysis.objects.filter(job=job).order_by("-id").first()
+        return found.parsed if found else None
+    rows = Analysis.objects.filter(job__in=[job.pk, job.extends_id]).order_by("job_id", "-id").distinct("job_id")
+    newest = {a.job_id: a.parsed for a in rows}
+    whole = newest.get(job.extends_id)
+    return whole if whole and any(p.job == str(job.pk) and not p.differs for p in whole.parts) else newest.get(job.pk)
+
+
+def analysis_numbered(job: Job, number: int) -> JobAnalysis | None:
+    """One of all that a job ever had (1 statement)."""
+    found = Analysis.objects.filter(job=job, pk=number).first()
     return found.parsed if found else None
 
 
 def alias_of_target(job: Job) -> str:
-    """The name that the job's host has for the target."""
+    """The name that the job's host has for the target (1 statement, none where it was read with the experiment)."""
     if job.host_id is None or job.target_id is None:
         return ""
+    if "alias_told" in job.__dict__:
+        return job.__dict__["alias_told"] or ""
     return HostModel.objects.filter(host_id=job.host_id, model_id=job.target_id).values_list("alias", flat=True).first() or ""
 
 
@@ -77,8 +95,11 @@ def frozen_inventory(job: Job) -> Inventory | None:
 
 
 def trials_shown(job: Job) -> list[Trial]:
-    """All trials of a job in order, with their attempts (2 statements)."""
+    """All trials of a job in order, with their attempts and what :func:`climates` needs of these (2 statements)."""
     attempts = Attempt.objects.select_related("lease").order_by("received_at").defer("parse_error")
+    attempts = attempts.annotate(
+        clock_told=F("measurement__numbers__clock_mhz"), temperature_told=F("measurement__numbers__temperature_c")
+    )
     return list(Trial.objects.filter(job=job).select_related("arm").prefetch_related(Prefetch("attempts", attempts)))
 
 
@@ -113,14 +134,10 @@ class Climate:
     temperature_c: float | None  # highest
 
 
-def climates(job: Job) -> dict[UUID, Climate]:
-    """Attempt → clock and temperature, of the attempts of a job that have either (1 statement)."""
-    rows = (
-        Attempt.objects.filter(trial__job=job, measurement__isnull=False)
-        .order_by()
-        .values_list("id", "measurement__numbers__clock_mhz", "measurement__numbers__temperature_c")
-    )
-    return {id_: Climate(tuple(clock) if clock else None, heat) for id_, clock, heat in rows if clock or heat is not None}
+def climates(trials: Sequence[Any]) -> dict[UUID, Climate]:
+    """Attempt → clock and temperature, of the attempts that have either, of trials as :func:`trials_shown` reads them."""
+    attempts = [a for t in trials for a in t.attempts.all() if a.clock_told or a.temperature_told is not None]
+    return {a.pk: Climate(tuple(a.clock_told) if a.clock_told else None, a.temperature_told) for a in attempts}
 
 
 @dataclass(frozen=True)
@@ -192,14 +209,16 @@ def evidence_file(attempt: Attempt, name: str) -> EvidenceFile | None:
     return EvidenceFile.objects.filter(attempt=attempt, name=storable(name)).select_related("blob").first()
 
 
-def measurements_of(job: Job, arms: Sequence[str]) -> list[tuple[Attempt, AttemptMeasurement]]:
-    """The accepted, parsed attempts of some arms in the order of trials (1 statement)."""
+def measurements_of(job: Job, arms: Sequence[str], analysis: JobAnalysis | None = None) -> list[tuple[Attempt, AttemptMeasurement]]:
+    """The accepted, parsed attempts of some arms in the order of trials; with ``analysis`` those of all jobs in it (1 statement)."""
+    parts = {p.job: set(p.blocks) for p in analysis.parts if not p.differs} if analysis else {}
     attempts = (
-        Attempt.objects.filter(trial__job=job, trial__arm__name__in=arms, accepted=True, measurement__isnull=False)
+        Attempt.objects.filter(trial__job__in=[job.pk, *parts], trial__arm__name__in=arms, accepted=True, measurement__isnull=False)
         .select_related("trial", "measurement")
-        .order_by("trial__index")
+        .order_by("trial__block", "trial__index")
     )
-    return [(a, a.measurement.parsed) for a in attempts if a.measurement is not None]
+    counted = [a for a in attempts if not parts or a.trial.block in parts.get(str(a.trial.job_id), ())]
+    return [(a, a.measurement.parsed) for a in counted if a.measurement is not None]
 
 
 def engine_environment(job: Job) -> dict[str, str]:
@@ -211,13 +230,16 @@ def engine_environment(job: Job) -> dict[str, str]:
 
 def is_member(user: Viewer, experiment: Experiment) -> bool:
     """Whether a person belongs to the experiment's team, and so may read prompts and answers."""
-    return bool(user.is_authenticated and user.role_in(experiment.team_id))
+    return experiment.team_id in roles_held(user)
 
 
 def reads_texts(user: Viewer, experiment: Experiment) -> bool:
     """Whether a person may read an experiment's prompts and answers: members of its team, but of a private workload only its owner
-    and who asked with it (2 statements)."""
+    and who asked with it (1 statement, none where the points were read with the experiment)."""
     if not is_member(user, experiment):
         return False
-    others = Point.objects.filter(experiment=experiment, workload__private=True).exclude(workload__owner_id=user.pk)
-    return experiment.created_by_id == user.pk or not others.exists()
+    if experiment.created_by_id == user.pk:
+        return True
+    if "points" in getattr(experiment, "_prefetched_objects_cache", {}):
+        return not any(p.workload.private and p.workload.owner_id != user.pk for p in experiment.points.all())
+    return not Point.objects.filter(experiment=experiment, workload__private=True).exclude(workload__owner_id=user.pk).exists()

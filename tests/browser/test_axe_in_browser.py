@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
+from uuid import UUID
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.urls import reverse
 from playwright.sync_api import Page
+from speccore.importers.csv_table import table_of
+from speccore.importers.mapping import proposed
 
 from specweb.experiments.models import Host, Job
 from specweb.experiments.services.submission import seed_workload
+from specweb.reported.models import Report
+from specweb.reported.services import About, import_file, keep_draft
+from specweb.results.models import Listing
 from tests.browser.visitors import CHROMIUM, draw_all, visitor
+from tests.imports.recorded import content
 from tests.web import sample
 from tests.worlds import workload
 
@@ -39,13 +47,31 @@ def both(people) -> tuple[sample.Run, sample.Run]:
     return done, running
 
 
+def reported(done: sample.Run) -> UUID:
+    """A table and a tool's file that are imported, and a file on its way in."""
+    team, owner = done.experiment.team, done.experiment.created_by
+    table = content("community.csv")
+    found = table_of(table)
+    import_file(table, team, owner, About(source_url="https://example.org/t"), mapping=proposed(found.headers, found.samples))
+    import_file(content("vllm-0.32-ngram.json"), team, owner, About(notes="of last spring"))
+    return keep_draft(table, team, owner, {"file_name": "t.csv", "tool": "table"}, datetime.now(UTC)).pk
+
+
 def pages(done: sample.Run, running: sample.Run) -> dict[str, str]:
+    row, other = Listing.objects.order_by("pk")[:2]
     attempt, own = done.attempts[1].pk, seed_workload(workload("own"), done.experiment.team, done.experiment.created_by)
+    table = reported(done)
     return {
         "overview": "/",
+        "reported": reverse("reported"),
+        "import": reverse("reported-new"),
+        "columns of a table": reverse("reported-draft", args=[table]),
+        "reports": reverse("report", args=[Report.objects.get(tool="table").pk]),
+        "report of a tool": reverse("report", args=[Report.objects.get(tool="vllm").pk]),
         "running": reverse("experiment", args=[running.experiment.pk]),
         "answered": reverse("experiment", args=[done.experiment.pk]),
         "numbers": reverse("numbers", args=[done.job.pk]) + "?arm=draft-3&point=count/c1/ctx0/t0",
+        "runs": reverse("runs", args=[done.experiment.pk]),
         "trial": reverse("attempt", args=[attempt]),
         "difference of trials": reverse("trial-diff", args=[attempt]) + f"?with={done.attempts[0].pk}&all=1",
         "trial to compare": reverse("trial-diff", args=[running.attempts[0].pk]),
@@ -54,6 +80,9 @@ def pages(done: sample.Run, running: sample.Run) -> dict[str, str]:
         "evidence": reverse("evidence", args=[attempt, "records.jsonl"]) + "?line=2&field=final.timings.draft_n",
         "evidence list": reverse("evidence-list", args=[done.job.pk]),
         "compare": reverse("compare"),
+        "charts": reverse("compare-charts"),
+        "history": reverse("compare-history") + f"?{urlencode({'question': row.question_key, 'hardware': row.hardware})}",
+        "two rows": reverse("compare-why") + f"?row={row.pk}&row={other.pk}",
         "what works": "/?model=demo-target",
         "nobody measured": "/?hardware=none",
         "models": reverse("models"),

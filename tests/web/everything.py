@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
+from speccore.importers.mapping import Column, Mapping
 from speccore.jobstate import JobState
 from speccore.protocol import Running
 
@@ -18,6 +20,9 @@ from specweb.accounts.models import ApiToken, Invitation, Membership, Role, Team
 from specweb.accounts.services import create_token
 from specweb.experiments.models import Experiment, Host, Job, Visibility, Workload
 from specweb.experiments.services.submission import seed_workload
+from specweb.reported.models import MappingTemplate
+from specweb.reported.services import About, import_file, keep_draft, keep_template
+from specweb.results.models import Listing
 from specweb.results.services.publishing import publish
 from tests.web import sample
 from tests.worlds import workload
@@ -66,10 +71,11 @@ class Everything:
     workload: Workload
     invitation: Invitation
     invitation_secret: str
+    reports: tuple[Any, Any, Any]  # a report, a file on its way in, a kept mapping
 
     def address(self, route: str) -> str:
         """The route filled in with the team's things. What is steered is the job that runs, what is read the finished one."""
-        steered = route.rsplit("/", 1)[-1] in ("cancel", "pause", "resume", "retry", "progress")
+        steered = route.rsplit("/", 1)[-1] in ("cancel", "pause", "resume", "retry", "more", "rest", "progress")
         run = self.running if steered else self.finished
         values = {
             "experiment_id": run.experiment.pk,
@@ -88,11 +94,23 @@ class Everything:
             "sha256": "0" * 64,
             "secret": self.invitation_secret if route.startswith("join/") else "once_unknown",
             "version": 1,
+            "user": f"{MARKER}-viewer",
+            "report_id": self.reports[0],
+            "draft_id": self.reports[1],
+            "template_id": self.reports[2],
             "invitation_id": self.invitation.pk,
             "uidb64": "MQ",
             "token": "unknown",
         }
-        return "/" + re.sub(r"<\w+:(\w+)>", lambda found: str(values[found[1]]), route)
+        return "/" + re.sub(r"<\w+:(\w+)>", lambda found: str(values[found[1]]), route) + self._rows_asked(route)
+
+    def _rows_asked(self, route: str) -> str:
+        """The query of an address that names rows of Compare: those of the finished experiment."""
+        if route not in ("compare/history/", "compare/two/"):
+            return ""
+        row = Listing.objects.filter(experiment=self.finished.experiment).earliest("pk")
+        asked = {"question": row.question_key, "hardware": row.hardware} if route == "compare/history/" else {"row": str(row.pk)}
+        return f"?{urlencode(asked)}"
 
     def client(self, person: str, route: str) -> Client:
         """As a browser on pages, with a token where programs and agents ask."""
@@ -134,7 +152,19 @@ def everything() -> Everything:
     publish(finished.experiment, owner, now=timezone.now(), hosts=True, people=True)
     made = invite(team, owner, role="viewer", now=timezone.now(), uses=9)
     invited, secret = made.invitation, made.url.rpartition("/")[2]
-    return Everything(team, people, tokens, host, finished, running, ApiToken.objects.get(user=owner), own, invited, secret)
+    return Everything(
+        team, people, tokens, host, finished, running, ApiToken.objects.get(user=owner), own, invited, secret, _reported(team, owner)
+    )
+
+
+def _reported(team: Team, owner: User, marker: str = MARKER) -> tuple[Any, Any, Any]:
+    columns = (Column("card", "hardware"), Column("speed", "number", f"{marker} speed", "tokens/s"))
+    table = f"card,speed\n{marker} card,12\n".encode()
+    done = import_file(table, team, owner, About(file_name=f"{marker}.csv"), mapping=Mapping(columns))
+    assert done.report is not None
+    keep_template(team, owner, f"{marker} template", Mapping(columns))
+    draft = keep_draft(table, team, owner, {"file_name": f"{marker}.csv", "tool": "table"}, timezone.now())
+    return done.report.pk, draft.pk, MappingTemplate.objects.get(name=f"{marker} template").pk
 
 
 def _troubles(run: sample.Run, host: Host) -> None:
@@ -156,5 +186,6 @@ def more_of_everything(it: Everything, n: int) -> None:
         Membership.objects.create(user=owner, team=team, role=Role.MAINTAINER)
         Membership.objects.create(user=User.objects.create(username=f"more-{i}"), team=it.team, role=Role.MAINTAINER)
         seed_workload(workload(f"more-{i}"), it.team)
+        _reported(it.team, owner, f"more-{i}")
         sample.submitted(it.team, owner, sample.spec(**SMALL | {"name": f"more {i}", "placement": {"count": 2}}))
         Job.objects.create(experiment=it.finished.experiment, reason="another host's")

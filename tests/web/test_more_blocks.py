@@ -227,13 +227,13 @@ def test_a_cancelled_addition_that_no_host_took_leaves_the_way_free() -> None:
     assert sorted(current(run.job).parsed.block_values) == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("n", [0, -3, 198, 10**9])
-def test_a_number_that_makes_no_answer_is_refused_by_its_field(n: int) -> None:
+def test_a_number_that_makes_no_answer_is_refused_by_its_field() -> None:
     _, run = first()
-    with pytest.raises(SpecError) as refused:
-        add_blocks(run.job, n, by="owner")
-    assert refused.value.details["field"] == "blocks"
-    assert "197" in refused.value.remedy_text
+    for n in (0, -3, 198, 10**9):
+        with pytest.raises(SpecError) as refused:
+            add_blocks(run.job, n, by="owner")
+        assert refused.value.details["field"] == "blocks"
+        assert "197" in refused.value.remedy_text
 
 
 def test_nothing_is_added_while_a_job_of_the_answer_runs() -> None:

@@ -39,7 +39,7 @@ def people() -> sample.People:
 #: Addresses whose visibility is tested beside the form.
 OF_THE_FORM = {"experiment-new", "experiment-preview", "presets"}
 OF_BUILDS = {"runtimes", "runtime"}
-ACROSS = {"compare", "models", "model", "hardware"}
+ACROSS = {"compare", "compare-charts", "compare-history", "compare-why", "models", "model", "hardware"}
 OF_WORKLOADS = {f"workload{rest}" for rest in ("s", "", "-new", "-file", "-share", "-archive", "-restore", "-delete")}
 
 
@@ -48,6 +48,7 @@ def every_page(run: sample.Run) -> dict[str, str]:
     attempt = run.attempts[1].id
     return {
         "experiment": reverse("experiment", args=[run.experiment.id]),
+        "runs": reverse("runs", args=[run.experiment.id]),
         "report": reverse("report", args=[run.experiment.id]),
         "progress": reverse("progress", args=[run.job.id]),
         "numbers": reverse("numbers", args=[run.job.id]) + f"?arm=draft-3&point={POINT}",

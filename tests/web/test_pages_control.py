@@ -26,7 +26,7 @@ from tests.web.pages import SMALL, as_user, buttons, now, page_of, with_role
 pytestmark = pytest.mark.django_db
 
 #: Addresses of what is done to jobs, and of this file's and the hosts' pages.
-JOB_ACTIONS = ("job-cancel", "job-pause", "job-resume", "job-retry")
+JOB_ACTIONS = ("job-cancel", "job-pause", "job-resume", "job-retry", "job-more", "job-rest")
 HOST_ACTIONS = ("host-drain", "host-undrain", "host-revoke")
 NAMES = {"hosts", "host", "host-enrol", *JOB_ACTIONS, *HOST_ACTIONS}
 

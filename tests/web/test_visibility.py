@@ -42,13 +42,14 @@ class Row:
     get: str = ""
     post: str = ""
     put: str = ""
+    patch: str = ""
     delete: str = ""
     public: dict[str, str] = field(default_factory=dict)
     query: str = ""
     body: dict[str, Any] = field(default_factory=dict)
 
     def expected(self, method: str, public: bool) -> str:
-        plain = {"GET": self.get, "POST": self.post, "PUT": self.put, "DELETE": self.delete}.get(method, "")
+        plain = {"GET": self.get, "POST": self.post, "PUT": self.put, "PATCH": self.patch, "DELETE": self.delete}.get(method, "")
         return self.public.get(method, plain) if public else plain
 
 
@@ -75,6 +76,8 @@ PAGES = {
     "account/tokens/<int:token_id>/revoke": Row(post=SENT),
     "account/password": Row(post=SENT, body=NEW_PASSWORD),
     "account/sessions/end": Row(post=SENT),
+    "audit/": Row(get=MINE),
+    "audit.csv": Row(get=MINE),
     "account/email": Row(post=SENT, body={"email": "new@example.org"}),
     "account/email/confirm/<str:token>": Row(get=SENT),
     "password/reset": Row(get=ALL, post=ALL, body={"email": "new@example.org"}),
@@ -94,6 +97,7 @@ PAGES = {
     "experiments/presets": Row(get="200 200 403 200 302"),
     "experiments/preview": Row(post="200 200 403 403 403", body={"team": SLUG}),
     "experiments/<uuid:experiment_id>/": readable(),
+    "experiments/<uuid:experiment_id>/runs": readable(),
     "experiments/<uuid:experiment_id>/report.md": readable(),
     "experiments/<uuid:experiment_id>/share": Row(get="200 403 403 404 302", public={"GET": "200 403 403 403 302"}),
     "experiments/<uuid:experiment_id>/visibility": Row(post=HOST, public={"POST": "302 403 403 403 302"}, body={"visibility": "public"}),
@@ -107,6 +111,9 @@ PAGES = {
         post=HOST, public={"POST": "302 403 403 403 302"}, body={"reason": f"{MARKER} wrong"}
     ),
     "compare/": Row(get=ALL),
+    "compare/charts/": Row(get=ALL),
+    "compare/history/": readable(),
+    "compare/two/": readable(),
     "models/": Row(get=MINE),
     "models/<str:model_hash>/": Row(get=TEAM),
     "hardware/": Row(get=MINE),
@@ -124,12 +131,23 @@ PAGES = {
     "workloads/<int:workload_id>/archive": Row(post=HOST),
     "workloads/<int:workload_id>/restore": Row(post=HOST),
     "workloads/<int:workload_id>/delete": Row(post=HOST),
+    "reported/": Row(get=ALL),
+    "reported/new": Row(get="200 200 403 200 302", post="302 302 403 404 302", body={"team": SLUG, "text": f"card,speed\n{MARKER},1"}),
+    "reported/draft/<uuid:draft_id>/": Row(get="200 404 404 404 302", post="302 404 404 404 302", body={"do": "discard"}),
+    "reported/beside": Row(get=ALL),
+    "reported/templates/<int:template_id>/delete": Row(post=HOST),
+    "reported/<uuid:report_id>/": Row(get=TEAM),
+    "reported/<uuid:report_id>/file": Row(get=TEAM),
+    "reported/<uuid:report_id>/visibility": Row(post=HOST, body={"visibility": "public"}),
+    "reported/<uuid:report_id>/delete": Row(post=HOST),
     "runtimes/": Row(get=MINE),
     "runtimes/<str:manifest_hash>/": Row(get=TEAM),
     "jobs/<uuid:job_id>/cancel": button(),
     "jobs/<uuid:job_id>/pause": button(),
     "jobs/<uuid:job_id>/resume": button(),
     "jobs/<uuid:job_id>/retry": button(),
+    "jobs/<uuid:job_id>/more": button(),
+    "jobs/<uuid:job_id>/rest": button(),
     "jobs/<uuid:job_id>/progress": Row(get="200 200 200 404 401", public={"GET": ALL}),
     "jobs/<uuid:job_id>/numbers": readable(query=f"?arm={MARKER}-3&point={POINT}"),
     "jobs/<uuid:job_id>/evidence": readable(),
@@ -190,6 +208,8 @@ PROGRAMS = {
     "api/v1/jobs/<uuid:job_id>/pause": Row(post=STEER, public={"POST": "200 200 403 403 401"}),
     "api/v1/jobs/<uuid:job_id>/resume": Row(post=IDLE, public={"POST": "409 409 403 403 401"}),
     "api/v1/jobs/<uuid:job_id>/retry": Row(post=IDLE, public={"POST": "409 409 403 403 401"}),
+    "api/v1/jobs/<uuid:job_id>/more": Row(post=IDLE, public={"POST": "409 409 403 403 401"}, query="?blocks=2"),
+    "api/v1/jobs/<uuid:job_id>/rest": Row(post=IDLE, public={"POST": "409 409 403 403 401"}),
     "api/v1/jobs/<uuid:job_id>/spec.yaml": Row(get=READ, public={"GET": OWN}),
     "api/v1/jobs/<uuid:job_id>/evidence": Row(get=READ, public={"GET": OWN}),
     "api/v1/attempts/<uuid:attempt_id>/evidence/<str:name>": Row(get=READ, public={"GET": OWN}),
@@ -197,6 +217,26 @@ PROGRAMS = {
     "api/v1/workloads/": Row(get=OWN, post="415 415 403 400 401", query=f"?team={SLUG}"),  # JSON is no file of prompts
     "api/v1/runs/": Row(post="400 400 400 400 401"),  # no run at all; what is one, and of whom, is tested with the upload
     "api/v1/runs/blobs/<str:sha256>": Row(put="422 422 403 400 401", query=f"?team={SLUG}"),
+    "api/v1/reported/": Row(get=OWN, post="422 422 403 400 401", query=f"?team={SLUG}"),  # no tool's file
+    "api/v1/reported/templates": Row(get=OWN),
+    "api/v1/reported/<uuid:report_id>": Row(get=READ, delete="204 403 403 404 401"),
+    "api/v1/reported/<uuid:report_id>/file": Row(get=READ),
+    "api/v1/experiments/<uuid:experiment_id>/visibility": Row(
+        put=MAINTAIN, public={"PUT": "200 403 403 403 401"}, body={"visibility": "public"}
+    ),
+    "api/v1/experiments/<uuid:experiment_id>/publications": Row(
+        get=OWN, post="201 403 403 404 401", public={"POST": "201 403 403 403 401"}, body={"reason": f"{MARKER} wrong"}
+    ),
+    "api/v1/experiments/<uuid:experiment_id>/publications/<int:version>": Row(get=OWN),
+    "api/v1/experiments/<uuid:experiment_id>/publications/<int:version>/withdraw": Row(
+        post=MAINTAIN, public={"POST": "200 403 403 403 401"}, body={"reason": f"{MARKER} wrong"}
+    ),
+    "api/v1/teams/": Row(get=OWN, post="201 201 201 201 401", body={"name": "New", "slug": "newone"}),
+    "api/v1/teams/<slug:slug>": Row(get=READ, patch=MAINTAIN, body={"name": f"{MARKER} other"}),
+    "api/v1/teams/<slug:slug>/members/<str:user>": Row(put=MAINTAIN, delete="200 403 200 404 401", body={"role": "submitter"}),
+    "api/v1/teams/<slug:slug>/invitations": Row(get=MAINTAIN, post="201 403 403 404 401", body={"role": "viewer"}),
+    "api/v1/teams/<slug:slug>/invitations/<int:invitation_id>": Row(delete=MAINTAIN),
+    "api/v1/audit": Row(get=OWN),
     "api/v1/": Row(get=NOWHERE, post=NOWHERE, put=NOWHERE),
     "agent/v1/enrol": Row(post="400 400 400 400 400"),
     "agent/v1/poll": Row(post=NOBODY),  # a person's token is none of an agent's
@@ -210,7 +250,7 @@ PROGRAMS = {
 TABLE = PAGES | PROGRAMS
 #: What a request may write whatever becomes of it: when somebody last came.
 STAMPS = re.compile(r'UPDATE "accounts_(apitoken" SET "last_used_at"|user" SET "last_login") = [^,]* WHERE')
-WRITES = re.compile(r'(INSERT INTO|UPDATE|DELETE FROM) "(accounts|experiments|results)_')
+WRITES = re.compile(r'(INSERT INTO|UPDATE|DELETE FROM) "(accounts|experiments|results|reported|watching)_')
 
 
 @pytest.fixture
@@ -271,7 +311,7 @@ def test_who_is_answered_what(it: Everything, public: bool) -> None:
 def _hidden(it: Everything, route: str, public: bool) -> list[str]:
     """What no stranger may read in an answer; the team's short name may come back to who sent it."""
     row = TABLE[route]
-    if public or route.startswith(("join/", "p/")):  # whoever has the link may read it
+    if public or route.startswith(("join/", "p/")) or "/publications" in route:  # whoever has the link may read it
         return [PRIVATE, "alert(1)"]
     own = [MARKER] if SLUG in f"{it.address(route)}{row.query}{row.body}" else [MARKER, SLUG]
     return [PRIVATE, "alert(1)", *own]
