@@ -58,6 +58,7 @@ class Chart:
     empty: str = ""
     remedy: str = ""
     remedy_href: str = ""
+    notes: Sequence[str] = ()  # what it shows, in words, where the intervals allow to say it
     lacks: Sequence[Lack] = ()
     table: Table | None = None
     numbers: str = ""

@@ -71,6 +71,8 @@ class CompareRow:
     n_blocks: int
     run: Run
     further: list[Run]
+    key: str  # of the comparison that stands for it
+    history: str  # address of all its runs over time
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,8 @@ def _row(row: Row) -> CompareRow:
         n_blocks=shown.comparison.n_blocks,
         run=_run(shown),
         further=[_run(r) for r in row.further],
+        key=str(shown.pk),
+        history=history_href(shown),
     )
 
 
@@ -192,6 +196,12 @@ def _run(shown: Listing) -> Run:
         verdict=c.verdict,
         at=shown.measured_at,
     )
+
+
+def history_href(shown: Listing) -> str:
+    """Of the runs of one question on one hardware with the same settings."""
+    query = {"question": shown.question_key, "hardware": shown.hardware, "setup": shown.setup}
+    return f"{reverse('compare-history')}?{urlencode(query)}"
 
 
 def numbers_href(shown: Listing, metric: str) -> str:

@@ -36,7 +36,7 @@ class Visitor:
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         # A request that the page itself gave up, for a newer one or because it was left, did not fail.
         self.page.on("requestfailed", lambda r: r.failure == "net::ERR_ABORTED" or self.complaints.append(f"failed: {r.url}, {r.failure}"))
-        self.page.on("request", lambda request: request.url.startswith(site) or self.complaints.append(f"left the site: {request.url}"))
+        self.page.on("request", lambda request: request.url.removeprefix("blob:").startswith(site) or self.complaints.append(f"left the site: {request.url}"))
         self.page.on("response", lambda response: response.status < 400 or self.complaints.append(f"{response.status}: {response.url}"))
 
     def _console(self, message: ConsoleMessage) -> None:
