@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from speccore.measurement import Check, JobAnalysis
+from speccore.measurement import Check, ComparisonResult, JobAnalysis
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class CheckLine:
     n: int
     n_failed: int
     evidence: list[tuple[str, str]] = field(default_factory=list)
+    which: str = ""  # the comparisons it is about, where another line has the same name
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,19 @@ _ORDER = {"failed": 0, "warning": 1, "not checked": 2, "passed": 3}
 
 def integrity(analysis: JobAnalysis) -> Integrity:
     """One line for each check, the worst first; checks of single comparisons are gathered under their name."""
-    gathered: dict[tuple[str, str], list[tuple[str, Check]]] = {}
+    gathered: dict[tuple[str, str], list[tuple[ComparisonResult | None, Check]]] = {}
     for check in analysis.checks:
-        gathered.setdefault((check.name, check.kind), []).append(("", check))
+        gathered.setdefault((check.name, check.kind), []).append((None, check))
     for c in analysis.comparisons:
         for check in c.checks:
-            gathered.setdefault((check.name, check.kind), []).append((f"{c.arm}, {c.point}", check))
-    lines = sorted((_line(name, kind, entries) for (name, kind), entries in gathered.items()), key=lambda line: _ORDER[line.state])
+            gathered.setdefault((check.name, check.kind), []).append((c, check))
+    twice = {name for name, n in Counter(name for name, _ in gathered).items() if n > 1}
+    everywhere = list(dict.fromkeys(c.point for c in analysis.comparisons))
+    lines = [
+        replace(_line(name, kind, [(_place(c), check) for c, check in entries]), which=_which(entries, everywhere) if name in twice else "")
+        for (name, kind), entries in gathered.items()
+    ]
+    lines.sort(key=lambda line: _ORDER[line.state])
     counts = {state: sum(line.state == state for line in lines) for state in _ORDER}
     worst = [line.sentences[0] for line in lines if line.state in ("failed", "warning")]
     return Integrity(
@@ -54,6 +63,22 @@ def integrity(analysis: JobAnalysis) -> Integrity:
         headline=(worst[0] + (f"; and {len(worst) - 1} more" if len(worst) > 1 else "")) if worst else "",
         lines=lines,
     )
+
+
+def _place(c: ComparisonResult | None) -> str:
+    return f"{c.arm}, {c.point}" if c else ""
+
+
+def _which(entries: Sequence[tuple[ComparisonResult | None, Check]], everywhere: Sequence[str]) -> str:
+    """``draft-3, draft-8 at count/c1/ctx0/t0; ngram at all work``: arms that share their points together."""
+    points: dict[str, list[str]] = {}
+    for c, _ in entries:
+        if c is not None:
+            points.setdefault(c.arm, []).append(c.point)
+    arms: dict[tuple[str, ...], list[str]] = {}
+    for arm, at in points.items():
+        arms.setdefault(tuple(at), []).append(arm)
+    return "; ".join(f"{', '.join(names)} at {'all work' if len(at) == len(everywhere) else ', '.join(at)}" for at, names in arms.items())
 
 
 def state_of(check: Check) -> str:

@@ -148,6 +148,8 @@ def test_every_page_with_a_verdict_says_not_restarted(job: Job, who: sample.Peop
     assert "a server start of its own" not in page
     assert "Nobody can check the hashes of its program and model files" in page
     assert "Take it home" not in page
+    assert "the servers were started by somebody else" in page  # why memory, commands and taking home are missing
+    assert 'id="memory-bill"' not in page
 
 
 def test_what_nobody_set_is_not_called_the_hosts_default(job: Job, who: sample.People, client: Client) -> None:

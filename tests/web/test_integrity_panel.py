@@ -42,3 +42,17 @@ def test_evidence_is_shown_in_words_and_not_as_a_program_writes_it():
         ("at", "1, 2.5"),
         ("told", "yes"),
     ]
+
+
+def test_lines_of_one_name_say_what_each_is_about():
+    """A check may be hard for one comparison and soft for another: then two lines have its name."""
+    hard, soft = (Check(name="drafter alive", kind=kind, passed=True, sentence=f"accepted, {kind}") for kind in ("hard", "soft"))
+    rows = [("draft-3", "count", hard), ("draft-8", "count", hard), ("draft-3", "free", soft), ("draft-8", "free", soft)]
+    rows += [("ngram", "count", soft), ("ngram", "free", soft)]
+    found = [ComparisonResult.model_construct(arm=arm, point=point, checks=[check]) for arm, point, check in rows]
+    lines = integrity(JobAnalysis.model_construct(comparisons=found, checks=[], answers=[], attempts_used=[])).lines
+    assert {line.kind: line.which for line in lines} == {
+        "hard": "draft-3, draft-8 at count",
+        "soft": "draft-3, draft-8 at free; ngram at all work",
+    }
+    assert [line.which for line in integrity(analysis(hard, hard)).lines] == [""]
