@@ -17,6 +17,8 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from specweb.accounts.models import Role
+from specweb.accounts.roles import maintains_somewhere, roles_held
 from specweb.accounts.services import may_maintain, team_of, teams_maintained
 from specweb.experiments.models import Host
 from specweb.experiments.services.hosts import CODE_LIFE, create_enrolment_code, drain_host, revoke_host, undrain_host
@@ -42,7 +44,7 @@ def hosts(request: HttpRequest) -> HttpResponse:
         "hosts": [line for line in lines if line.state != "revoked"],
         "revoked": [line for line in lines if line.state == "revoked"],
         "states": hosts_page.counted_states(lines),
-        "may_add": teams_maintained(request.user).exists(),
+        "may_add": maintains_somewhere(request.user),
         "several_teams": len({line.team for line in lines}) > 1,
     }
     return render(request, "dashboard/hosts.html", context)
@@ -70,7 +72,7 @@ def host(request: HttpRequest, host_id: UUID) -> HttpResponse:
         "unchecked": runtimes_page.UNCHECKED,
         "model_heads": hosts_page.MODEL_HEADS,
         "floors": floor_lines(floors_of_host(found, now)),
-        "may_maintain": may_maintain(request.user, found.team),
+        "may_maintain": roles_held(request.user).get(found.team_id) == Role.MAINTAINER,
     }
     return render(request, "dashboard/host.html", context)
 

@@ -35,7 +35,7 @@ def progress_context(
         "spec": spec,
         "progress": progress,
         "arm_keys": trial_strip.arm_keys(trials),
-        "blocks": trial_strip.trial_blocks(job, trials, running.trial if running else "", page_queries.climates(job)),
+        "blocks": trial_strip.trial_blocks(job, trials, running.trial if running else "", page_queries.climates(trials)),
         "speeds": speeds.speeds_by_work(spec, page_queries.speeds_so_far(job), titles) if not job.is_final else [],
         "incomplete": job_progress.incomplete(progress, answered=answered),
     }

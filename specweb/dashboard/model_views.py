@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from specweb.accounts.services import teams_maintained
+from specweb.accounts.roles import maintains_somewhere
 from specweb.experiments.text import storable
 from specweb.results import best_queries, model_queries, overview_queries
 
@@ -39,7 +39,7 @@ def models(request: HttpRequest) -> HttpResponse:
         "more": len(found) > N_MODELS,
         "total": total,
         "n_pages": math.ceil(total / N_MODELS),
-        "may_add": not total and teams_maintained(request.user).exists(),
+        "may_add": not total and maintains_somewhere(request.user),
     }
     return render(request, "dashboard/models.html", context)
 
@@ -85,6 +85,6 @@ def hardware(request: HttpRequest) -> HttpResponse:
         "n_pages": math.ceil(len(names) / N_HARDWARE),
         "more": page * N_HARDWARE < len(names),
         "n_untold": sum(h.inventory is None for h in hosts),
-        "may_add": not names and teams_maintained(request.user).exists(),
+        "may_add": not names and maintains_somewhere(request.user),
     }
     return render(request, "dashboard/hardware.html", context)

@@ -14,7 +14,7 @@ from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 from django_htmx.http import HttpResponseClientRefresh
 
-from specweb.accounts.services import teams_maintained
+from specweb.accounts.roles import maintains_somewhere
 from specweb.results import overview_queries
 
 from . import best_card, live_views, overview_page
@@ -50,7 +50,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "fragment_tag": live_views.tag_of(text),
         # Who can do the next step is asked only where there is one to tell.
         "who_submits": overview_queries.colleagues_who_submit(request.user) if known and not experiments and not running["runs"] else [],
-        "may_enrol": known and not hosts and teams_maintained(request.user).exists(),
+        "may_enrol": known and not hosts and maintains_somewhere(request.user),
     }
     return render(request, "dashboard/overview.html", context | running)
 

@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from specweb.accounts.services import teams_maintained
+from specweb.accounts.roles import maintains_somewhere
 from specweb.experiments.text import storable
 from specweb.results import host_queries, runtime_queries
 
@@ -30,7 +30,7 @@ def runtimes(request: HttpRequest) -> HttpResponse:
         "hosts": hosts,
         "counts": runtimes_page.counted(hosts),
         "several_teams": len({h.team for h in hosts}) > 1,
-        "may_add": teams_maintained(request.user).exists(),
+        "may_add": maintains_somewhere(request.user),
         "unchecked": runtimes_page.UNCHECKED,
     }
     return render(request, "dashboard/runtimes.html", context)

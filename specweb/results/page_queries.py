@@ -13,6 +13,7 @@ from speccore.measurement import AttemptMeasurement, JobAnalysis
 from speccore.records import LAUNCH, Launch
 
 from specweb.accounts.roles import roles_held
+from specweb.accounts.roles import roles_held
 from specweb.experiments.models import Experiment, HostModel, Job, Point, Viewer
 from specweb.experiments.text import storable
 

@@ -10,7 +10,7 @@ from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from speccore.commandline import Command
 
-from specweb.accounts.services import teams_submitted
+from specweb.accounts.roles import may_submit_somewhere
 from specweb.dashboard import formats
 from specweb.dashboard.chart_frame import Table
 from specweb.dashboard.comparison_table import Cell
@@ -104,8 +104,8 @@ def moment(at: datetime | None) -> SafeString:
 
 @register.simple_tag
 def may_ask(user: Any) -> bool:
-    """Whether somebody may submit experiments for any team (1 statement)."""
-    return bool(user.is_authenticated) and teams_submitted(user).exists()
+    """Whether somebody may submit experiments for any team (1 statement, if nothing of the page has asked for roles yet)."""
+    return may_submit_somewhere(user)
 
 
 @register.simple_tag
