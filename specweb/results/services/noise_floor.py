@@ -41,17 +41,18 @@ class ShownFloor:
 
 
 def gathered(host_id: UUID, moment: datetime) -> Gathered:
-    """The contrasts that a host's processed jobs measured within 30 days of a moment, before it or after (1 statement).
+    """The contrasts that a host's processed jobs measured within 30 days of a moment, before it or after (2 statements).
 
     A job was measured when its last attempt ended, by the agent's clock but no later than it was reported: a self-run may be
     uploaded long after.
     """
+    # None was measured after it was reported. Asked for first: where to begin can't be told from settings that are JSON.
+    jobs = Job.objects.filter(host=host_id, state=JobState.PROCESSED.value).values_list("pk", flat=True)
+    jobs = jobs.filter(Q(completed_at__isnull=True) | Q(completed_at__gte=moment - VALID_FOR)).order_by()
     last = Attempt.objects.filter(trial__job=OuterRef("job"), accepted=True).order_by("-ended_at").values("ended_at")[:1]
     rows = (
         Comparison.objects.current()
-        .filter(job__host=host_id, job__state=JobState.PROCESSED.value, arm__settings__control=True)
-        # None was measured after it was reported: so the attempts of older jobs need not be read.
-        .filter(Q(job__completed_at__isnull=True) | Q(job__completed_at__gte=moment - VALID_FOR))
+        .filter(job__in=list(jobs), arm__settings__control=True)
         # One with flags of its own is no second baseline.
         .filter(Q(arm__settings__extra__isnull=True) | Q(arm__settings__extra={}))
         # Two servers that stand differ by the same from job to job, which no contrast of theirs would show.
@@ -103,7 +104,7 @@ def _driver(devices: Iterable[dict[str, str]]) -> str:
 
 
 def floors_of_job(job: Job, spec: ExperimentSpec, n_blocks: int, measured_at: datetime | None) -> dict[str, KnownFloor]:
-    """What is known of the floor at each class of the job's points, from other jobs of its host (1 statement).
+    """What is known of the floor at each class of the job's points, from other jobs of its host (2 statements).
 
     A job's own control arm is left out: a bias that it shares with the arms would raise the bar for itself, and a lucky one
     lower it.
@@ -132,7 +133,7 @@ def _floor(contrasts: Sequence[Contrast], invalid: Sequence[Scope], scope: Scope
 
 
 def floors_of_host(host: Host, now: datetime) -> list[ShownFloor]:
-    """All that is known today of what a host can't resolve, the best known first (1 statement)."""
+    """All that is known today of what a host can't resolve, the best known first (2 statements)."""
     found = gathered(host.pk, now)
     invalid = [scope for _, scope in found.invalid]
     scopes = dict.fromkeys([*(c.scope for c in found.contrasts), *invalid])
