@@ -15,7 +15,6 @@ from speccore.importers.mapping import proposed
 
 from specweb.experiments.models import Host, Job
 from specweb.experiments.services.submission import seed_workload
-from specweb.results.models import Listing
 from specweb.reported.models import Report
 from specweb.reported.services import About, import_file, keep_draft
 from specweb.results.models import Listing
