@@ -26,7 +26,7 @@ from specweb.results.store import store_blob
 from specweb.results.thinning import thinned
 from specweb.results.trial_series import Read
 from tests.web import sample
-from tests.web.pages import as_user, small
+from tests.web.pages import SMALL, as_user
 
 pytestmark = pytest.mark.django_db
 
@@ -39,6 +39,14 @@ def _evidence_folder(settings, tmp_path: Path) -> None:
 @pytest.fixture
 def people() -> sample.People:
     return sample.people()
+
+
+def two_trials(people: sample.People, visibility: Visibility = Visibility.TEAM) -> sample.Run:
+    """A job under way: one start of each arm has come back."""
+    host = sample.host_with_inventory(people.team)
+    run = sample.claimed(sample.submitted(people.team, people.owner, sample.spec(**SMALL), visibility), host)
+    sample.play(run, n_trials=2)
+    return run
 
 
 def address(attempt: Attempt, what: str, probe: int | None = None) -> str:
@@ -65,7 +73,7 @@ def raw(attempt: Attempt, name: str) -> bytes:
 
 
 def test_a_series_is_read_by_whom_the_trial_is(people):
-    run = small(people)
+    run = two_trials(people)
     for what in ("cycles", "stream", "samples"):
         url = address(run.attempts[1], what, 2)
         answers = [as_user(user).get(url).status_code for user in (people.owner, people.mate, people.stranger, None)]
@@ -74,7 +82,7 @@ def test_a_series_is_read_by_whom_the_trial_is(people):
 
 
 def test_a_public_trial_s_series_hold_no_text(people):
-    run = small(people, Visibility.PUBLIC)
+    run = two_trials(people, Visibility.PUBLIC)
     for what in ("cycles", "stream", "samples"):
         body = Client().get(address(run.attempts[1], what, 2)).content.decode()
         assert "empty" not in json.loads(body)
@@ -82,7 +90,7 @@ def test_a_public_trial_s_series_hold_no_text(people):
 
 
 def test_a_file_that_is_for_the_team_is_told_apart_from_one_that_is_missing(people):
-    run = small(people, Visibility.PUBLIC)
+    run = two_trials(people, Visibility.PUBLIC)
     attempt = run.attempts[1]
     attempt.evidence.filter(name="records.jsonl").update(private=True)
     assert "for the team only" in asked(Client(), address(attempt, "stream"))["empty"]
@@ -92,7 +100,7 @@ def test_a_file_that_is_for_the_team_is_told_apart_from_one_that_is_missing(peop
 
 
 def test_unchanged_evidence_is_not_read_again(people):
-    run = small(people)
+    run = two_trials(people)
     client, attempt = as_user(people.owner), run.attempts[1]
     url = address(attempt, "samples")
     tag = client.get(url)["ETag"]
@@ -112,7 +120,7 @@ def stored_at(attempt: Attempt, name: str) -> str:
 
 def test_the_steps_are_those_of_the_raw_record(people):
     """Each growth of the engine's running time is a step; what the draft counts grew by there is that step's."""
-    run = small(people, Visibility.PUBLIC)
+    run = two_trials(people, Visibility.PUBLIC)
     attempt = run.attempts[next(i for i, t in enumerate(run.plan.trials) if t.arm == "draft-3")]
     record = json.loads(raw(attempt, "records.jsonl").splitlines()[1])
     by_hand, before = [], (0.0, 0, 0)
@@ -132,7 +140,7 @@ def test_the_steps_are_those_of_the_raw_record(people):
 
 
 def test_requests_and_samples_are_those_of_the_raw_files(people):
-    run = small(people, Visibility.PUBLIC)
+    run = two_trials(people, Visibility.PUBLIC)
     attempt = run.attempts[1]
     records = [json.loads(line) for line in raw(attempt, "records.jsonl").splitlines()]
     data = asked(as_user(people.owner), address(attempt, "stream"))
@@ -153,7 +161,7 @@ def test_requests_and_samples_are_those_of_the_raw_files(people):
 def test_damaged_evidence_gives_a_sentence(people, monkeypatch):
     monkeypatch.setattr(trial_series, "MOST_LINE_BYTES", 200_000)
     monkeypatch.setattr(trial_series, "MOST_BYTES", 1_000_000)
-    run = small(people, Visibility.PUBLIC)
+    run = two_trials(people, Visibility.PUBLIC)
     client, attempt = as_user(people.owner), run.attempts[1]
     whole = raw(attempt, "records.jsonl")
     lines = whole.splitlines(keepends=True)
@@ -181,7 +189,7 @@ def test_damaged_evidence_gives_a_sentence(people, monkeypatch):
 
 
 def test_a_stored_file_that_cannot_be_decompressed_is_told(people):
-    run = small(people)
+    run = two_trials(people)
     attempt = run.attempts[1]
     for name, what in (("records.jsonl", "stream"), ("records.jsonl", "cycles"), ("samples.jsonl", "samples")):
         Path(stored_at(attempt, name)).write_bytes(b"no zstd at all")
@@ -362,7 +370,7 @@ def test_what_a_host_does_not_tell_is_said_and_phases_come_from_the_samples():
 
 
 def test_the_page_names_the_request_whose_steps_it_shows(people):
-    run = small(people)
+    run = two_trials(people)
     client, attempt = as_user(people.owner), run.attempts[1]
     url = reverse("attempt", args=[attempt.id])
     first = client.get(url).content.decode()
@@ -378,7 +386,7 @@ def test_the_page_names_the_request_whose_steps_it_shows(people):
 
 
 def test_the_page_itself_reads_no_samples_and_no_records(people):
-    run = small(people)
+    run = two_trials(people)
     attempt = run.attempts[1]
     for name in ("samples.jsonl", "records.jsonl"):
         Path(stored_at(attempt, name)).unlink()
