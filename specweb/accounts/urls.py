@@ -3,7 +3,7 @@
 from django.contrib.auth.views import PasswordResetDoneView
 from django.urls import path
 
-from . import mail_views, people_views, team_views, views
+from . import audit_views, mail_views, people_views, team_views, views
 
 urlpatterns = [
     path("login/once/<str:secret>", views.login_once, name="login-once"),
@@ -12,6 +12,8 @@ urlpatterns = [
     path("account/tokens/<int:token_id>/revoke", views.end_token, name="account-token-revoke"),
     path("account/password", views.password, name="account-password"),
     path("account/sessions/end", views.log_out_elsewhere, name="account-sessions-end"),
+    path("audit/", audit_views.audit, name="audit"),
+    path("audit.csv", audit_views.audit_csv, name="audit-csv"),
     path("account/email", mail_views.email, name="account-email"),
     path("account/email/confirm/<str:token>", mail_views.confirm, name="account-email-confirm"),
     path("password/reset", mail_views.reset, name="password-reset"),

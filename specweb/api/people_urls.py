@@ -9,10 +9,12 @@ from . import more_views as more
 from . import number_views as numbers
 from . import people_jobs as jobs
 from . import people_views as views
+from . import publish_views as publish
 from . import reported_views as reported
 from . import run_views as runs
 from . import schema_views, workload_more
 from . import start_views as starts
+from . import team_views as teams
 from . import workload_views as workloads
 from .agent_views import NothingHere
 
@@ -52,6 +54,20 @@ urlpatterns = [
     path("hardware/", catalogue.HardwareView.as_view(), name="api-hardware"),
     path("runtimes/", catalogue.RuntimesView.as_view(), name="api-runtimes"),
     path("runtimes/<str:manifest_hash>", catalogue.RuntimeView.as_view(), name="api-runtime"),
+    path("experiments/<uuid:experiment_id>/visibility", publish.VisibilityView.as_view(), name="api-visibility"),
+    path("experiments/<uuid:experiment_id>/publications", publish.PublicationsView.as_view(), name="api-publications"),
+    path("experiments/<uuid:experiment_id>/publications/<int:version>", publish.PublicationView.as_view(), name="api-publication"),
+    path(
+        "experiments/<uuid:experiment_id>/publications/<int:version>/withdraw",
+        publish.WithdrawView.as_view(),
+        name="api-publication-withdraw",
+    ),
+    path("teams/", teams.TeamsView.as_view(), name="api-teams"),
+    path("teams/<slug:slug>", teams.TeamView.as_view(), name="api-team"),
+    path("teams/<slug:slug>/members/<str:user>", teams.MemberView.as_view(), name="api-team-member"),
+    path("teams/<slug:slug>/invitations", teams.InvitationsView.as_view(), name="api-invitations"),
+    path("teams/<slug:slug>/invitations/<int:invitation_id>", teams.InvitationView.as_view(), name="api-invitation"),
+    path("audit", teams.AuditView.as_view(), name="api-audit"),
     path("hosts/", views.HostsView.as_view(), name="api-hosts"),
     path("hosts/enrol", hosts.EnrolCodeView.as_view(), name="api-host-enrol"),
     path("hosts/<uuid:host_id>", hosts.HostView.as_view(), name="api-host"),
