@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
+from django.db.models import Case, Count, Exists, OuterRef, Prefetch, Q, QuerySet, Subquery, When
+from django.db.models.lookups import Exact
 from speccore.jobstate import JobState
 
 from specweb.accounts.models import User
@@ -25,8 +26,10 @@ def experiments_listed(user: User) -> ExperimentQuerySet:
 def in_state(found: ExperimentQuerySet, state: JobState) -> ExperimentQuerySet:
     """Those that show ``state``: a job of theirs is in it, and none is in a state that goes before (see ``Experiment.state``)."""
     here = Job.objects.current().filter(experiment=OuterRef("pk"))
-    earlier = [s.value for s in STATE_ORDER[: STATE_ORDER.index(state)]]
-    return found.filter(Exists(here.filter(state=state.value)), ~Exists(here.filter(state__in=earlier)))
+    order = Case(*(When(state=s.value, then=n) for n, s in enumerate(STATE_ORDER)))
+    found = found.filter(Exact(Subquery(here.order_by(order).values("state")[:1]), state.value))
+    # Most are processed, so that the newest of them are soon found; where few are in a state, those are where to begin.
+    return found if state is JobState.PROCESSED else found.filter(Exists(here.filter(state=state.value)))
 
 
 def trials_counted(jobs: Sequence[Job]) -> dict[UUID, tuple[int, int]]:

@@ -83,6 +83,11 @@ class Attempt(models.Model):
     class Meta:
         ordering = ["received_at"]
         constraints = [models.UniqueConstraint(fields=["trial"], condition=models.Q(accepted=True), name="one_accepted_attempt")]
+        # Few fail, and the pages of hosts tell of these.
+        indexes = [
+            models.Index(fields=["lease"], condition=models.Q(outcome="failed"), name="failed_under_lease"),
+            models.Index(fields=["-received_at"], condition=models.Q(outcome="failed"), name="failed_last"),
+        ]
 
 
 class Blob(models.Model):

@@ -23,7 +23,8 @@ from .related import keep_related
 
 #: Words of a search that count.
 MAX_WORDS = 8
-_FINAL = [str(s) for s in FINAL]
+_FINAL = [s.value for s in FINAL]
+_OPEN = [s.value for s in JobState if s not in FINAL]
 
 
 def experiments_shown(user: Viewer, start: int, n: int, words: str = "") -> list[Experiment]:
@@ -32,9 +33,10 @@ def experiments_shown(user: Viewer, start: int, n: int, words: str = "") -> list
     Each has ``modes`` of its arms and ``points_told`` (:class:`PointTold`), each job ``answers``; the rest of their rows and of the
     analyses stays in the database. ``words`` must all stand in the name or the question (2 statements).
     """
-    mine = Job.objects.current().filter(experiment=OuterRef("pk"))
-    unended = Exists(mine.exclude(state__in=_FINAL)) & ~Exists(mine.filter(state__in=_FINAL))
-    found = Experiment.objects.visible_to(user).exclude(unended).select_related("team").defer("spec")
+    # From the few jobs that have not ended: asked of each experiment in turn, all of them would be read.
+    ended = Job.objects.current().filter(experiment=OuterRef("experiment"), state__in=_FINAL)
+    unended = Job.objects.current().filter(~Exists(ended), state__in=_OPEN).values("experiment")
+    found = Experiment.objects.visible_to(user).exclude(pk__in=unended).select_related("team").defer("spec")
     for word in storable(words).split()[:MAX_WORDS]:
         found = found.filter(Q(name__icontains=word) | Q(question__icontains=word))
     newest = Analysis.objects.filter(job=OuterRef("pk")).order_by("-id").values("numbers__answers")[:1]
@@ -72,7 +74,7 @@ _OF_POINT = ("key", "temperature", "occupied_context", "settings")
 def jobs_unended(user: Viewer, n: int) -> list[Job]:
     """Jobs that wait, run or are being read, those that run first, then the newest (1 statement)."""
     order = Case(When(state__in=list(HELD), then=0), When(state=JobState.COMPLETED, then=1), When(state=JobState.QUEUED, then=2), default=3)
-    jobs = Job.objects.visible_to(user).read_by(user).current().exclude(state__in=_FINAL)
+    jobs = Job.objects.visible_to(user).read_by(user).current().filter(state__in=_OPEN)
     return list(
         jobs.select_related("experiment", "experiment__team", "host", "wanted_host")
         .defer("plan", "commands", "experiment__spec")
