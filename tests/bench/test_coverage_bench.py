@@ -11,7 +11,7 @@ import pytest
 from speccore import stats
 from speccore.sequential import decide
 
-from bench import coverage
+from bench import adding, coverage
 from bench.coverage import Row, Scenario, simulate
 
 NOISY = Scenario("noisy", 0.03, 0.04, arms=3)
@@ -79,12 +79,27 @@ def test_intervals_that_are_too_narrow_fail_the_bench(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(coverage, "scenarios", lambda: iter([Scenario("quiet", 0.02), Scenario("noisy", 0.15, outliers=True)]))
+    monkeypatch.setattr(adding, "rows", lambda n, rng: [adding.adding(0.02, 3, min(n, 4000), rng)])
+    monkeypatch.setattr(adding, "MOST", 10)
     out = tmp_path / "rows.json"
     assert coverage.main(["--n", "20000", "--out", str(out)]) == 0
     rows = json.loads(out.read_text())["rows"]
     assert [(r["scenario"], r["n_blocks"]) for r in rows] == [(s, n) for s in ("quiet", "noisy") for n in (5, 7, 10)]
     assert set(rows[0]) == {"scenario", "n_blocks", "coverage", "false_decisions", "n_simulated"}
     assert rows[0]["n_simulated"] == 20_000
+    (added,) = json.loads(out.read_text())["adding"]
+    assert 0.05 < added["misses"] < 0.08 < added["naive"]
+    assert added["wrong_keeps"] < added["wrong_at_any_word"]
     monkeypatch.setattr(stats, "t_quantile", lambda df, confidence=0.95: 1.96)
     assert coverage.main(["--n", "2000"]) == 1
     assert "← coverage under 94%" in capsys.readouterr().out
+
+
+def test_additions_that_spend_nothing_of_their_own_fail_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adding, "MOST", 12)
+    held = adding.adding(0.05, 5, 4000, np.random.default_rng(2))
+    assert adding.broken(held) == ""
+    monkeypatch.setattr(adding, "joined_confidence", lambda first, n_first, n_blocks: 0.95)
+    plain = adding.adding(0.05, 5, 4000, np.random.default_rng(2))
+    assert adding.broken(plain) == "wrong in over 8%"
+    assert "← wrong in over 8%" in adding.line(plain)
