@@ -175,13 +175,16 @@ def _imported(request: HttpRequest, draft: Draft, data: bytes, mapping: Mapping 
     return redirect("report", done.report.pk)
 
 
-def _shown(reading: Reading | None) -> dict[str, Any]:
+def _shown(reading: Reading | None, *, of_a_table: bool) -> dict[str, Any]:
     runs = [reported_page.run_previewed(r, i) for i, r in enumerate(reading.runs[: 10 * N_PREVIEWED])] if reading else []
-    heads = reported_page.heads(runs)
+    heads = reported_page.heads(runs, of_a_table=of_a_table)
     runs = runs if heads else runs[:N_PREVIEWED]
+    common = reported_page.in_common(runs)
+    runs = reported_page.apart(runs, common)
     return {
         "runs": runs,
         "heads": heads,
+        "common": common,
         "rows": [(run, run.cells(heads)) for run in runs] if heads else [],
         "n_runs": len(reading.runs) if reading else 0,
         "n_more": len(reading.runs) - len(runs) if reading else 0,
@@ -192,7 +195,7 @@ def _shown(reading: Reading | None) -> dict[str, Any]:
 
 
 def _previewed(request: HttpRequest, draft: Draft, reading: Reading) -> HttpResponse:
-    context = _shown(reading) | {
+    context = _shown(reading, of_a_table=False) | {
         "draft": draft,
         "faults": reading.faults,
         "n_faults": reading.n_faults,
@@ -209,7 +212,7 @@ def _mapped(
     for i, header in enumerate(table.headers):
         cells = [row[i] for row in table.samples if i < len(row) and row[i]]
         columns.append({"i": i, "header": header, "samples": cells[:3], "said": said["columns"].get(header, {"as": "skip"})})
-    context = _shown(reading) | {
+    context = _shown(reading, of_a_table=True) | {
         "draft": draft,
         "columns": columns,
         "n_rows": len(table.rows),

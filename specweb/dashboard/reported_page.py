@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.urls import reverse
@@ -132,15 +132,33 @@ def _tokens(value: float | None) -> str:
     return "" if value is None else f"{value:,.6g} tokens"
 
 
-def heads(runs: Iterable[RunShown]) -> list[Shown]:
-    """The columns where all runs fit one table: each figure once, in order. Empty where they don't."""
+def heads(runs: Sequence[RunShown], *, of_a_table: bool) -> list[Shown]:
+    """The columns where all runs fit one table: each figure once, in order. Empty where they don't.
+
+    Rows of somebody's table have gaps; runs of a tool that lack a figure are of another kind, and stand for themselves.
+    """
     found: dict[tuple[str, str, str], Shown] = {}
-    n = 0
     for run in runs:
-        n += 1
         for x in run.numbers:
             found.setdefault((x.name, x.unit, x.statistic), x)
-    return list(found.values()) if n > 1 and 0 < len(found) <= MOST_ACROSS else []
+    fits = len(runs) > 1 and 0 < len(found) <= MOST_ACROSS
+    return list(found.values()) if fits and (of_a_table or all(len(run.numbers) == len(found) for run in runs)) else []
+
+
+def in_common(runs: Sequence[RunShown]) -> list[tuple[str, str]]:
+    """What is said of every one of several runs."""
+    if len(runs) < 2:
+        return []
+    first, *others = [[*run.about, *run.settings] for run in runs]
+    return [pair for pair in first if pair[0] not in ("model", "hardware") and all(pair in other for other in others)]
+
+
+def apart(runs: Sequence[RunShown], common: Sequence[tuple[str, str]]) -> list[RunShown]:
+    """The runs without what is said of all of them."""
+    said = set(common)
+    return [
+        replace(run, about=[p for p in run.about if p not in said], settings=[p for p in run.settings if p not in said]) for run in runs
+    ]
 
 
 @dataclass(frozen=True)
@@ -148,6 +166,7 @@ class BesideRow:
     """One reported run about something that was measured here, in a line."""
 
     href: str
+    title: str
     model: str
     hardware: str
     arm: str
@@ -164,7 +183,7 @@ def beside_row(run: ReportedRun) -> BesideRow:
     shown = list({n.name: n for n in reversed(first or numbers)}.values())[::-1][:3]
     page = run.index // RUNS_A_PAGE + 1
     href = reverse("report", args=[run.report_id]) + (f"?page={page}" if page > 1 else "") + f"#run-{run.index + 1}"
-    return BesideRow(href, run.model, run.hardware, run.arm, shown, len(numbers) - len(shown), run.report, run.contributor)
+    return BesideRow(href, run.title, run.model, run.hardware, run.arm, shown, len(numbers) - len(shown), run.report, run.contributor)
 
 
 #: Runs on one page of a report.

@@ -72,12 +72,14 @@ def report(request: HttpRequest, report_id: UUID) -> HttpResponse:
         return missing(request)
     page, n = whole_number(request.GET.get("page", "")), reported_page.RUNS_A_PAGE
     runs = [reported_page.run_shown(r) for r in queries.runs_of(row, (page - 1) * n, n)]
-    heads = reported_page.heads(runs)
+    heads, common = reported_page.heads(runs, of_a_table=row.is_table), reported_page.in_common(runs)
+    runs = reported_page.apart(runs, common)
     context = {
         "report": row,
         "mark": MARK,
         "runs": runs,
         "heads": heads,
+        "common": common,
         "rows": [(run, run.cells(heads)) for run in runs] if heads else [],
         "page": page,
         "n_pages": -(-row.n_runs // n),

@@ -37,15 +37,15 @@ def reports_listed(user: Viewer, asked: Asked, *, before: UUID | None = None, n:
         rows = rows.filter(tool=storable(asked.tool))
     if asked.team:
         rows = rows.filter(team__slug=storable(asked.team))
-    matching = _matching(asked.model, asked.hardware)
-    if matching is not None:
-        rows = rows.filter(pk__in=ReportedRun.objects.filter(matching).values("report"))
+    found = matching(asked.model, asked.hardware)
+    if found is not None:
+        rows = rows.filter(pk__in=ReportedRun.objects.filter(found).values("report"))
     if before is not None:
         rows = rows.filter(pk__lt=before)
     return list(rows.order_by("-id")[:n])
 
 
-def _matching(model: str, hardware: str) -> Q | None:
+def matching(model: str, hardware: str) -> Q | None:
     """Runs whose words hold these; None if nothing is asked."""
     parts = [(f, key_of(storable(w))) for f, w in (("model_key__contains", model), ("hardware_key__contains", hardware)) if w.strip()]
     if not parts:
