@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from specweb.results.thinning import thinned
 
 #: At most so many steps are drawn.
 MOST = 2_000
+#: From so many on, means over so many runs of them stand with the steps.
+DENSE, RUNS = 250, 60
 NOTHING_CAME = "No token came, so there is no step to draw."
 
 
@@ -28,7 +31,7 @@ class Step(NamedTuple):
     sent: int
 
 
-def cycles_data(record: StreamRecord, line: int) -> dict[str, Any]:
+def cycles_data(record: StreamRecord) -> dict[str, Any]:
     """``steps`` as lists in the order of :class:`Step`; or ``empty``, a sentence that says why there is nothing to draw."""
     said = request_steps(record.final)
     found, why = _of_engine(record) if said is None else _of_stream(record, said)
@@ -39,10 +42,10 @@ def cycles_data(record: StreamRecord, line: int) -> dict[str, Any]:
     drawn = thinned(found, MOST, lambda s: s.ms)
     return {
         "steps": [[s.n, round(s.at_ms, 3), round(s.ms, 3), s.drafted, s.accepted, s.sent] for s in drawn],
+        "means": _means(found),
         "most_drafted": max(s.drafted for s in found),
         "notes": [_sums(found, said), *_drawn(found, drawn), _clock(found, said)],
         "table": _table(found),
-        "line": line,
     }
 
 
@@ -83,6 +86,20 @@ def _of_stream(record: StreamRecord, said: Steps) -> tuple[list[Step] | None, st
     return found, ""
 
 
+def _means(steps: Sequence[Step]) -> list[list[float]]:
+    """(time, drafted, accepted) as means over equal runs of all steps, where these are too many to be told apart by eye; else empty."""
+    if len(steps) <= DENSE:
+        return []
+    runs = [steps[len(steps) * i // RUNS : len(steps) * (i + 1) // RUNS] for i in range(RUNS)]
+    return [
+        [
+            round(run[len(run) // 2].at_ms, 3),
+            *(round(statistics.fmean(values), 4) for values in zip(*((s.drafted, s.accepted) for s in run))),
+        ]
+        for run in runs
+    ]
+
+
 def _sums(steps: Sequence[Step], said: Steps | None) -> str:
     drafted = said.drafted if said else [s.drafted for s in steps if s.drafted]
     accepted = sum(said.accepted) if said else sum(s.accepted for s in steps)
@@ -96,7 +113,9 @@ def _sums(steps: Sequence[Step], said: Steps | None) -> str:
 def _drawn(steps: Sequence[Step], drawn: Sequence[Step]) -> list[str]:
     if len(drawn) == len(steps):
         return []
-    return [f"{len(drawn):,} of {len(steps):,} steps are drawn: of each stretch of them the quickest and the slowest. The sums are of all."]
+    return [
+        f"{len(drawn):,} of {len(steps):,} steps are drawn: of each stretch of them the quickest and the slowest. Sums and means are of all."
+    ]
 
 
 def _clock(steps: Sequence[Step], said: Steps | None) -> str:

@@ -15,6 +15,7 @@ from specweb.results.trial_series import Read
 MOST = 1_200
 _MIB = 2**20
 Value = Callable[[Sample], float | None]
+_Point = tuple[float, float, int]  # second, value, line of the file
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,14 @@ _WITHOUT = {
 
 def samples_data(read: Read[Sample], summary: AttemptSummary | None, seconds: float | None) -> dict[str, Any]:
     """``panels`` with their series and ``phases``; or ``empty``, a sentence that says why there is nothing to draw."""
-    samples = sorted((s for _, s in read.lines), key=lambda s: s.at_s)
+    numbered = sorted(read.lines, key=lambda pair: pair[1].at_s)
+    samples = [s for _, s in numbered]
     panels = []
     thin = False
     for panel, unit in PANELS:
         series = []
         for kind in _KINDS:
-            points = [(s.at_s, v) for s in samples if kind.panel == panel and (v := kind.value(s)) is not None]
+            points = [(s.at_s, v, line) for line, s in numbered if kind.panel == panel and (v := kind.value(s)) is not None]
             if len(points) >= 2:
                 drawn = thinned(points, MOST, lambda p: p[1])
                 thin = thin or len(drawn) < len(points)
@@ -104,15 +106,16 @@ def samples_data(read: Read[Sample], summary: AttemptSummary | None, seconds: fl
     }
 
 
-def _series(kind: _Kind, points: Sequence[tuple[float, float]], drawn: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    values = [v for _, v in points]
+def _series(kind: _Kind, points: Sequence[_Point], drawn: Sequence[_Point]) -> dict[str, Any]:
+    values = [v for _, v, _ in points]
     return {
         "name": kind.name,
         "n": len(points),
         "least": round(min(values), 3),
         "most": round(max(values), 3),
-        "at": [round(at, 3) for at, _ in drawn],
-        "values": [round(v, 3) for _, v in drawn],
+        "at": [round(at, 3) for at, _, _ in drawn],
+        "values": [round(v, 3) for _, v, _ in drawn],
+        "lines": [line for _, _, line in drawn],
     }
 
 

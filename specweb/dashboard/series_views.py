@@ -10,6 +10,7 @@ from uuid import UUID
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotModified, JsonResponse
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
+from speccore.measurement import Source
 from speccore.records import ATTEMPT, RECORDS, SAMPLES, AttemptSummary
 
 from specweb.results import order_queries, page_queries, trial_evidence, trial_series
@@ -18,6 +19,7 @@ from specweb.results.trial_series import Unreadable
 
 from . import attempt_page, formats, order_chart, series_cycles, series_samples, series_stream
 from .live_views import unchanged
+from .sources import source_url
 from .views import missing, whole_number
 
 #: Part of each tag: a new shape of the data must not be taken for the old one.
@@ -77,7 +79,8 @@ def _readable(file: EvidenceFile | None, name: str, *, hidden: bool) -> Evidence
 def _cycles(attempt: Attempt, file: EvidenceFile, files: dict[str, EvidenceFile], line: int) -> dict[str, Any]:
     if not line:
         raise Unreadable("No request is chosen.")
-    return series_cycles.cycles_data(trial_series.record_at(file, line), line)
+    data = series_cycles.cycles_data(trial_series.record_at(file, line))
+    return data | {"href": source_url(attempt.id, Source(file=RECORDS, line=line, field="events"))}
 
 
 def _stream(attempt: Attempt, file: EvidenceFile, files: dict[str, EvidenceFile], line: int) -> dict[str, Any]:
@@ -89,9 +92,9 @@ def _stream(attempt: Attempt, file: EvidenceFile, files: dict[str, EvidenceFile]
 def _samples(attempt: Attempt, file: EvidenceFile, files: dict[str, EvidenceFile], line: int) -> dict[str, Any]:
     readable = [f for f in files.values() if not f.private]
     summary = trial_evidence.document(readable, ATTEMPT, AttemptSummary)
-    return series_samples.samples_data(
-        trial_series.all_samples(file), summary, formats.seconds_between(attempt.started_at, attempt.ended_at)
-    )
+    seconds = formats.seconds_between(attempt.started_at, attempt.ended_at)
+    data = series_samples.samples_data(trial_series.all_samples(file), summary, seconds)
+    return data | {"href": source_url(attempt.id, Source(file=SAMPLES))}
 
 
 _SERIES: dict[str, Callable[[Attempt, EvidenceFile, dict[str, EvidenceFile], int], dict[str, Any]]] = {

@@ -153,6 +153,7 @@ def test_requests_and_samples_are_those_of_the_raw_files(people):
     assert memory["name"] == "proportional (PSS)"
     assert memory["values"] == pytest.approx([s["pss_bytes"] / 2**20 for s in samples], abs=0.001)
     assert memory["at"] == [s["at_s"] for s in samples]
+    assert memory["lines"] == list(range(1, len(samples) + 1))
 
 
 # --- evidence that is damaged, huge or not there ---
@@ -218,11 +219,13 @@ def test_many_steps_are_thinned_and_the_caption_says_so():
     for n in range(2, 5002):
         ms += 500.0 if n == 3000 else 10.0 + n % 5
         events.append(StreamEvent(at_s=1 + ms / 1000, tokens=1, predicted_n=n, predicted_ms=ms, draft_n=4 * (n - 1), draft_n_accepted=0))
-    data = cycles_data(record(events), 7)
+    data = cycles_data(record(events))
     assert len(data["steps"]) <= 2000
     assert max(s[2] for s in data["steps"]) == 500.0
     assert "5,000 steps" in data["notes"][0]
     assert "of 5,000 steps are drawn" in data["notes"][1]
+    assert len(data["means"]) == 60
+    assert {tuple(m[1:]) for m in data["means"]} == {(4.0, 0.0)}
     assert (len(data["table"]["rows"]), data["table"]["more"]) == (200, "and 4,800 more, in records.jsonl")
 
 
@@ -247,12 +250,12 @@ def at(*arrivals: tuple[float, int]) -> list[StreamEvent]:
 
 def test_vllm_s_list_of_steps_is_laid_along_the_arrivals():
     events = at((1.0, 1), (1.1, 4), (1.3, 1), (1.4, 2))
-    data = cycles_data(record(events, final=spoken([3, 3, 3], [3, 0, 1])), 1)
+    data = cycles_data(record(events, final=spoken([3, 3, 3], [3, 0, 1])))
     assert [s[1:] for s in data["steps"]] == [[0, 100, 3, 3, 4], [100, 200, 3, 0, 1], [300, 100, 3, 1, 2]]
     assert "3 had a draft: 9 tokens drafted, 4 accepted" in data["notes"][0]
     # One of the steps that sent one token had no draft, and which, the reply doesn't say.
     events = at((1.0, 1), (1.1, 4), (1.3, 1), (1.4, 1))
-    data = cycles_data(record(events, final=spoken([3, 3], [3, 0])), 1)
+    data = cycles_data(record(events, final=spoken([3, 3], [3, 0])))
     assert [s[3:] for s in data["steps"]] == [[3, 3, 4], [0, 0, 1], [0, 0, 1]]
     assert "6 tokens drafted, 3 accepted" in data["notes"][0]
     assert "doesn't say" in data["notes"][-1]
@@ -260,17 +263,17 @@ def test_vllm_s_list_of_steps_is_laid_along_the_arrivals():
 
 def test_steps_that_cannot_be_told_apart_are_a_sentence():
     joined = at((1.0, 1), (1.1, 9))
-    assert "share an event" in cycles_data(record(joined, final=spoken([3, 3], [3, 3])), 1)["empty"]
-    assert "contradicts" in cycles_data(record(joined, final=spoken([3], [5])), 1)["empty"]
-    assert "no running times" in cycles_data(record(joined), 1)["empty"]
-    assert "No token came" in cycles_data(record([]), 1)["empty"]
+    assert "share an event" in cycles_data(record(joined, final=spoken([3, 3], [3, 3])))["empty"]
+    assert "contradicts" in cycles_data(record(joined, final=spoken([3], [5])))["empty"]
+    assert "no running times" in cycles_data(record(joined))["empty"]
+    assert "No token came" in cycles_data(record([]))["empty"]
     backwards = [
         StreamEvent(at_s=1 + n / 10, tokens=1, predicted_n=n, predicted_ms=10.0 * n, draft_n=d, draft_n_accepted=0)
         for n, d in ((1, 0), (2, 8), (3, 4))
     ]
-    assert "can't be" in cycles_data(record(backwards), 1)["empty"]
+    assert "can't be" in cycles_data(record(backwards))["empty"]
     one = [StreamEvent(at_s=1.0, tokens=1, predicted_n=1, predicted_ms=0.001)]
-    assert "first token" in cycles_data(record(one), 1)["empty"]
+    assert "first token" in cycles_data(record(one))["empty"]
 
 
 # --- requests ---

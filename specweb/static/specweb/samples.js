@@ -21,6 +21,7 @@
     specwebTracks.bands(drawn, c, data.phases.map(([name, from, to]) => ({ name, from, to })), range);
     const traces = data.panels.flatMap((p, i) => p.series.map((s, k) => ({
       type: "scatter", mode: s.at.length < 60 ? "lines+markers" : "lines", x: s.at, y: s.values, xaxis: "x", yaxis: `y${specwebTracks.axis(i)}`,
+      customdata: s.lines.map((n) => `${data.href}?line=${n}#L${n}`),
       line: { color: colour(LINES[k % LINES.length][0]), width: 1.6, dash: LINES[k % LINES.length][1] }, marker: { size: 3.5, symbol: ["circle", "square", "diamond", "x"][k % 4] },
       hovertemplate: `${plain(s.name)}: %{y:,.1f}<br>%{x:.1f} s<extra></extra>`,
     })));

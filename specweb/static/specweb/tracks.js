@@ -15,7 +15,7 @@ const specwebTracks = (() => {
     panels.forEach((p, i) => {
       const top = from + heads[i], bottom = top + p.height;
       layout[`yaxis${axis(i)}`] = {
-        domain: [1 - bottom / inner, 1 - top / inner], anchor: "x", fixedrange: true, zeroline: false, gridcolor: c.line, ticks: "",
+        domain: [1 - bottom / inner, 1 - top / inner], anchor: "x", fixedrange: true, zeroline: false, gridcolor: c.line, ticks: "", tickformat: ",",
         tickfont: { color: c.soft, size: 11 }, nticks: 4, ...p.axis,
       };
       layout.annotations.push({
@@ -25,7 +25,7 @@ const specwebTracks = (() => {
       from += heights[i];
     });
     layout.xaxis = {
-      domain: [0, 1], anchor: `y${axis(panels.length - 1)}`, fixedrange: true, zeroline: false, gridcolor: c.line, ticks: "outside", tickcolor: c.line, ticklen: 4,
+      domain: [0, 1], anchor: `y${axis(panels.length - 1)}`, fixedrange: true, zeroline: false, gridcolor: c.line, tickformat: ",", ticks: "outside", tickcolor: c.line, ticklen: 4,
       tickfont: { color: c.soft, size: 11.5 }, nticks: width < NARROW_PX ? 5 : 10, title: { text: x.title, font: { color: c.soft, size: 12 }, standoff: 6 }, ...x,
     };
     if (x.title) layout.xaxis.title = { text: plain(x.title), font: { color: c.soft, size: 12 }, standoff: 6 };
