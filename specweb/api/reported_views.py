@@ -311,7 +311,7 @@ def _shown(request: Request, report_id: UUID) -> Report:
 def _line(r: Report) -> dict[str, Any]:
     same = ("title", "visibility", "tool", "tool_name", "tool_version", "n_runs", "file_name", "file_sha256", "file_bytes", "created_at")
     words = {"models": r.model_words, "hardware": r.hardware_words, "source_url": r.source_url or None}
-    where = {"id": str(r.pk), "mark": MARK, "team": r.team.slug, "url": shapes.address("report", r.pk)}
+    where = {"id": str(r.pk), "mark": MARK, "team": r.team.slug, "url": shapes.address("reported-one", r.pk)}
     return where | words | {name: getattr(r, name) for name in same}
 
 

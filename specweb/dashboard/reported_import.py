@@ -172,7 +172,7 @@ def _imported(request: HttpRequest, draft: Draft, data: bytes, mapping: Mapping 
         messages.success(request, f"Imported {done.report.n_runs} run{'s' if done.report.n_runs != 1 else ''}: {MARK}.")
     else:
         messages.info(request, "The same file is here already, read the same way.")
-    return redirect("report", done.report.pk)
+    return redirect("reported-one", done.report.pk)
 
 
 def _shown(reading: Reading | None, *, of_a_table: bool) -> dict[str, Any]:

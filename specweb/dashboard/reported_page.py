@@ -182,7 +182,7 @@ def beside_row(run: ReportedRun) -> BesideRow:
     first = [n for n in numbers if n.near and n.statistic in ("mean", "median", "whole run", "not told")]
     shown = list({n.name: n for n in reversed(first or numbers)}.values())[::-1][:3]
     page = run.index // RUNS_A_PAGE + 1
-    href = reverse("report", args=[run.report_id]) + (f"?page={page}" if page > 1 else "") + f"#run-{run.index + 1}"
+    href = reverse("reported-one", args=[run.report_id]) + (f"?page={page}" if page > 1 else "") + f"#run-{run.index + 1}"
     return BesideRow(href, run.title, run.model, run.hardware, run.arm, shown, len(numbers) - len(shown), run.report, run.contributor)
 
 

@@ -11,8 +11,8 @@ urlpatterns = [
     path("reported/draft/<uuid:draft_id>/", importing.reported_draft, name="reported-draft"),
     path("reported/beside", views.beside, name="reported-beside"),
     path("reported/templates/<int:template_id>/delete", views.template_delete, name="reported-template-delete"),
-    path("reported/<uuid:report_id>/", views.report, name="report"),
-    path("reported/<uuid:report_id>/file", views.report_file, name="report-file"),
-    path("reported/<uuid:report_id>/visibility", views.report_visibility, name="report-visibility"),
-    path("reported/<uuid:report_id>/delete", views.report_delete, name="report-delete"),
+    path("reported/<uuid:report_id>/", views.report, name="reported-one"),
+    path("reported/<uuid:report_id>/file", views.report_file, name="reported-one-file"),
+    path("reported/<uuid:report_id>/visibility", views.report_visibility, name="reported-one-visibility"),
+    path("reported/<uuid:report_id>/delete", views.report_delete, name="reported-one-delete"),
 ]

@@ -112,7 +112,7 @@ def report_visibility(request: HttpRequest, report_id: UUID) -> HttpResponse:
         messages.success(request, f"“{row.title}” is {wanted} now.")
     else:
         messages.info(request, f"“{row.title}” was {wanted} already.")
-    return redirect("report", row.pk)
+    return redirect("reported-one", row.pk)
 
 
 def _may_set(request: HttpRequest, row: Report, wanted: Visibility) -> bool:

@@ -120,10 +120,10 @@ def test_who_sees_a_report(people: sample.People) -> None:
         user = getattr(people, who)
         assert {v for v, r in reports.items() if r in queries.reports_listed(user, queries.Asked(), n=10)} == expected
         for v, report in reports.items():
-            for name in ("report", "report-file"):
+            for name in ("reported-one", "reported-one-file"):
                 assert as_user(user).get(reverse(name, args=[report.pk])).status_code == (200 if v in expected else 404), (who, v, name)
     for v, report in reports.items():
-        assert as_user(None).get(reverse("report", args=[report.pk])).status_code == (200 if v == Visibility.PUBLIC else 302)
+        assert as_user(None).get(reverse("reported-one", args=[report.pk])).status_code == (200 if v == Visibility.PUBLIC else 302)
 
 
 def test_who_takes_a_report_out(people: sample.People) -> None:
@@ -131,7 +131,7 @@ def test_who_takes_a_report_out(people: sample.People) -> None:
     viewer, submitter, maintainer = (User.objects.create_user(role) for role in Role)
     for user, role in ((viewer, Role.VIEWER), (submitter, Role.SUBMITTER), (maintainer, Role.MAINTAINER)):
         Membership.objects.create(user=user, team=people.team, role=role)
-    address = reverse("report-delete", args=[report.pk])
+    address = reverse("reported-one-delete", args=[report.pk])
     assert [as_user(u).post(address).status_code for u in (None, people.stranger, viewer, submitter)] == [302, 404, 403, 403]
     assert Report.objects.filter(pk=report.pk).exists()
     assert as_user(maintainer).post(address).status_code == 302

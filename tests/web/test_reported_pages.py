@@ -13,6 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from speccore.importers.mapping import Column, Mapping
 
+from specweb.accounts import urls as account_urls
+from specweb.dashboard import reported_urls, urls
 from specweb.experiments.models import Visibility
 from specweb.reported.models import Draft, MappingTemplate, Report, ReportedNumber
 from specweb.reported.services import About, import_file
@@ -176,18 +178,26 @@ def test_a_report_of_thousands_of_rows_costs_a_page_no_more(people: sample.Peopl
     client.post(draft_address(), form | {"do": "import"})
     report = Report.objects.get()
     with CaptureQueriesContext(connection) as captured:
-        page = client.get(reverse("report", args=[report.pk]) + "?page=24").content.decode()
+        page = client.get(reverse("reported-one", args=[report.pk]) + "?page=24").content.decode()
     assert len(captured) <= 12
     assert "card 1199" in page
     assert "card 1149" not in page
-    assert "There is no page 99" in client.get(reverse("report", args=[report.pk]) + "?page=99").content.decode()
+    assert "There is no page 99" in client.get(reverse("reported-one", args=[report.pk]) + "?page=99").content.decode()
 
 
 def test_its_visibility_is_changed_by_those_who_may(people: sample.People) -> None:
     done = import_file(content("vllm-0.32-off.json"), people.team, people.owner, About())
     assert done.report is not None
-    address = reverse("report-visibility", args=[done.report.pk])
+    address = reverse("reported-one-visibility", args=[done.report.pk])
     assert as_user(people.mate).post(address, {"visibility": "public"}).status_code == 403
     assert as_user(people.owner).post(address, {"visibility": "everything"}).status_code == 403
     assert as_user(people.owner).post(address, {"visibility": "public"}).status_code == 302
-    assert as_user(None).get(reverse("report", args=[done.report.pk])).status_code == 200
+    assert as_user(None).get(reverse("reported-one", args=[done.report.pk])).status_code == 200
+
+
+def test_no_two_addresses_share_a_name() -> None:
+    """Of two the one would be led to where the other is meant."""
+    own = [p.name for p in reported_urls.urlpatterns]
+    others = [p.name for module in (urls, account_urls) for p in module.urlpatterns]
+    assert len(set(own)) == len(own)
+    assert not set(own) & set(others)
