@@ -39,6 +39,18 @@ def _list(name: str, default: str = "") -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
 
 
+def _groups(name: str) -> dict[str, tuple[str, str]]:
+    """``group=team:role`` with commas between them, as group → (team, role)."""
+    found = {}
+    for part in _list(name):
+        group, _, given = part.rpartition("=")
+        team, _, role = given.partition(":")
+        if not (group and team and role in ("viewer", "submitter", "maintainer")):
+            raise ImproperlyConfigured(f"{name} has {part!r}. Write group=team:role, for example gpu-people=lab:submitter.")
+        found[group] = (team, role)
+    return found
+
+
 def _database() -> dj_database_url.DBConfig:
     url = _required("DATABASE_URL", "postgres://specweb:secret@127.0.0.1:5432/specweb")
     try:
@@ -65,6 +77,19 @@ SPECWEB_MAX_BLOB_BYTES = int(_number("SPECWEB_MAX_BLOB_BYTES", 1024**3))
 #: Whether everybody may make an account, or only who was invited to a team; and whether everybody may make a team.
 SPECWEB_OPEN_SIGNUP = _flag("SPECWEB_OPEN_SIGNUP")
 SPECWEB_USERS_MAKE_TEAMS = _flag("SPECWEB_USERS_MAKE_TEAMS", default=True)
+# Login by an OpenID provider: on where the issuer is named. See docs/people.md for the rules.
+SPECWEB_OIDC_ISSUER = os.environ.get("SPECWEB_OIDC_ISSUER", "").strip()
+SPECWEB_OIDC_CLIENT_ID = _required("SPECWEB_OIDC_CLIENT_ID", "specweb") if SPECWEB_OIDC_ISSUER else ""
+SPECWEB_OIDC_CLIENT_SECRET = _required("SPECWEB_OIDC_CLIENT_SECRET", "a-long-random-text") if SPECWEB_OIDC_ISSUER else ""
+SPECWEB_OIDC_ALGORITHM = os.environ.get("SPECWEB_OIDC_ALGORITHM", "").strip() or "RS256"
+SPECWEB_OIDC_SCOPES = os.environ.get("SPECWEB_OIDC_SCOPES", "").strip() or "openid email profile"
+SPECWEB_OIDC_NEW_ACCOUNTS = _flag("SPECWEB_OIDC_NEW_ACCOUNTS", default=True)
+SPECWEB_OIDC_GROUPS_CLAIM = os.environ.get("SPECWEB_OIDC_GROUPS_CLAIM", "").strip() or "groups"
+SPECWEB_OIDC_GROUPS = _groups("SPECWEB_OIDC_GROUPS")
+AUTHENTICATION_BACKENDS = [
+    "django.contrib.auth.backends.ModelBackend",
+    *(["specweb.accounts.oidc.OidcBackend"] if SPECWEB_OIDC_ISSUER else []),
+]
 # Mail for invitations, lost passwords and confirmed addresses: only where EMAIL_HOST names an SMTP server.
 EMAIL_HOST = os.environ.get("EMAIL_HOST", "").strip()
 EMAIL_PORT = int(_number("EMAIL_PORT", 587))
@@ -150,6 +175,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "specweb.accounts.oidc_views.context",
             ],
         },
     }

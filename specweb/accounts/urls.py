@@ -3,7 +3,7 @@
 from django.contrib.auth.views import PasswordResetDoneView
 from django.urls import path
 
-from . import audit_views, mail_views, people_views, team_views, views
+from . import audit_views, mail_views, oidc_views, people_views, team_views, views
 
 urlpatterns = [
     path("login/once/<str:secret>", views.login_once, name="login-once"),
@@ -23,6 +23,9 @@ urlpatterns = [
         name="password-reset-sent",
     ),
     path("password/reset/<str:uidb64>/<str:token>/", mail_views.reset_confirm, name="password-reset-new"),
+    path("oidc/login/", oidc_views.start, name="oidc_authentication_init"),
+    path("oidc/callback/", oidc_views.callback, name="oidc_authentication_callback"),
+    path("account/oidc/link", oidc_views.link, name="account-oidc-link"),
     path("sign-up", people_views.open_sign_up, name="sign-up"),
     path("join/<str:secret>", people_views.join, name="join"),
     path("teams/new", people_views.team_new, name="team-new"),

@@ -32,6 +32,7 @@ UNRECORDED = {
     "login/": "a login changes no thing of anybody's; it is in the session and in last_login",
     "logout/": "ends the session of who asks",
     "sign-up": "not open here; where it is, its entry is tested with the accounts",
+    "account/oidc/link": "notes in the session who asks; the linked login is recorded",
     "experiments/new": "a submit is recorded with the experiment; the walk asks for a preview only",
     "experiments/preview": "stores nothing",
     "password/reset": "mails a link at most",

@@ -76,6 +76,9 @@ PAGES = {
     "account/tokens/<int:token_id>/revoke": Row(post=SENT),
     "account/password": Row(post=SENT, body=NEW_PASSWORD),
     "account/sessions/end": Row(post=SENT),
+    "oidc/login/": Row(get=NOWHERE),  # where no provider is configured
+    "oidc/callback/": Row(get=NOWHERE),
+    "account/oidc/link": Row(post="404 404 404 404 302"),
     "audit/": Row(get=MINE),
     "audit.csv": Row(get=MINE),
     "account/email": Row(post=SENT, body={"email": "new@example.org"}),
