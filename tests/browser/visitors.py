@@ -36,7 +36,10 @@ class Visitor:
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         # A request that the page itself gave up, for a newer one or because it was left, did not fail.
         self.page.on("requestfailed", lambda r: r.failure == "net::ERR_ABORTED" or self.complaints.append(f"failed: {r.url}, {r.failure}"))
-        self.page.on("request", lambda request: request.url.removeprefix("blob:").startswith(site) or self.complaints.append(f"left the site: {request.url}"))
+        self.page.on(
+            "request",
+            lambda request: request.url.removeprefix("blob:").startswith(site) or self.complaints.append(f"left the site: {request.url}"),
+        )
         self.page.on("response", lambda response: response.status < 400 or self.complaints.append(f"{response.status}: {response.url}"))
 
     def _console(self, message: ConsoleMessage) -> None:
@@ -80,11 +83,11 @@ def until(page: Page, expression: str, seconds: float = 15) -> None:
 
 
 def draw_all(page: Page) -> list[str]:
-    """Brings every chart of the page near, so that it is drawn; the ids of their places."""
+    """Brings every chart of the page near, so that it is drawn, or says why not; the ids of their places."""
     names: list[str] = page.evaluate("[...document.querySelectorAll('[data-chart]')].filter(e => e.checkVisibility()).map(e => e.id)")
     for name in names:
         page.locator(f"[id='{name}']").scroll_into_view_if_needed()
-        until(page, f"document.getElementById('{name}').dataset.drawn")
+        until(page, f"(e => e.dataset.drawn || e.dataset.said)(document.getElementById('{name}'))")
     page.evaluate("scrollTo(0, 0)")
     return names
 

@@ -150,6 +150,7 @@ const specwebPlots = (() => {
 
   const say = (place, words) => {
     place.removeAttribute("role");
+    place.dataset.said = "yes";
     place.replaceChildren(Object.assign(document.createElement("p"), { className: "plot-note", textContent: words }));
   };
   const NO_SCRIPT = "The plot could not be loaded; the table has all its numbers.";
