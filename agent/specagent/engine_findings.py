@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from speccore import attached, engines
+from speccore import attached, engines, oddities
 from speccore.errors import SpecError
 from speccore.inventory import BrokenRuntime, RuntimeInfo
 from speccore.offered import Offered, offered
 
 from .findings import Finding
 from .inventory import NoEngine
-
-_OTHER_PROCESSOR = "Take a build for this processor, or one with all variants of its processor library."
-_LOOK = "See whether this is the build that you mean to offer; nothing else stands in its way."
 
 
 def engine_findings(runtimes: Sequence[RuntimeInfo], broken: Sequence[BrokenRuntime], *, has_gpu: bool) -> list[Finding]:
@@ -63,7 +60,7 @@ def _of_build(r: RuntimeInfo) -> list[Finding]:
     else:
         found.append(_modes(can))
         found.append(Finding("ok", "its speculation", f"{len(speculation)} of {len(flags)} flags: {' '.join(speculation) or 'none'}"))
-    return found + [Finding("warn", "oddity", odd, _OTHER_PROCESSOR if "processor" in odd else _LOOK) for odd in r.oddities]
+    return found + [Finding("warn", "oddity", odd, oddities.remedy(odd)) for odd in r.oddities]
 
 
 def _modes(can: Offered) -> Finding:

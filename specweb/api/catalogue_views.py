@@ -361,7 +361,7 @@ class RuntimeView(PeopleView):
                 "there": s.host_id in now,
                 "first_seen_at": s.first_seen_at,
                 "last_seen_at": s.last_seen_at,
-                "n_jobs": n_jobs.get((s.host_id, build.pk), 0),
+                "n_jobs": n_jobs[s.host_id, build.pk].n if (s.host_id, build.pk) in n_jobs else 0,
             }
             for s in runtime_queries.builds_seen(hosts)
             if s.runtime_id == build.pk

@@ -20,13 +20,22 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from specweb.accounts.models import Role
 from specweb.accounts.roles import maintains_somewhere, roles_held
 from specweb.accounts.services import may_maintain, team_of, teams_maintained
-from specweb.experiments.models import Host
-from specweb.experiments.services.hosts import CODE_LIFE, create_enrolment_code, drain_host, revoke_host, undrain_host
+from specweb.experiments.models import EnrolmentCode, Host
+from specweb.experiments.services.hosts import (
+    CODE_LIFE,
+    create_enrolment_code,
+    drain_host,
+    open_enrolment_codes,
+    revoke_host,
+    undrain_host,
+    withdraw_enrolment_code,
+)
 from specweb.experiments.text import storable
+from specweb.experiments.viewer import teams_of
 from specweb.results import host_queries, runtime_queries
 from specweb.results.services.noise_floor import floors_of_host
 
-from . import hosts_page, runtimes_page
+from . import can_run, hosts_page, runtimes_page
 from .host_floors import floor_lines
 from .limits import limits
 from .views import missing
@@ -59,6 +68,7 @@ def host(request: HttpRequest, host_id: UUID) -> HttpResponse:
     job = host_queries.jobs_at_work([found]).get(found.pk)
     state = hosts_page.state_of(found, now, limits())
     failures = host_queries.failures_of(found, N_FAILURES), host_queries.failed_jobs_of(request.user, found, N_FAILURES)
+    rows, n_more = can_run.of_host(found.inventory.parsed) if found.inventory and state != "revoked" else ([], 0)
     context: dict[str, Any] = {
         "host": found,
         "state": state,
@@ -71,6 +81,8 @@ def host(request: HttpRequest, host_id: UUID) -> HttpResponse:
         "runtimes": runtimes_page.host_builds(found, state, runtime_queries.builds_seen([found]), runtime_queries.jobs_by_build([found])),
         "unchecked": runtimes_page.UNCHECKED,
         "model_heads": hosts_page.MODEL_HEADS,
+        "can_run": rows,
+        "n_more_can_run": n_more,
         "floors": floor_lines(floors_of_host(found, now)),
         "may_maintain": roles_held(request.user).get(found.team_id) == Role.MAINTAINER,
     }
@@ -95,7 +107,22 @@ def enrol(request: HttpRequest) -> HttpResponse:
     teams = list(teams_maintained(request.user))
     if not teams:
         raise PermissionDenied
-    return render(request, "dashboard/enrol.html", {"teams": teams})
+    return render(request, "dashboard/enrol.html", {"teams": teams, "codes": open_enrolment_codes(teams, timezone.now())})
+
+
+@require_POST
+def withdraw_code(request: HttpRequest, code_id: int) -> HttpResponse:
+    """Of a code that is used up or too old nothing is left to withdraw."""
+    code = EnrolmentCode.objects.filter(pk=code_id, team__in=teams_of(request.user)).select_related("team").first()
+    if code is None:
+        return missing(request)
+    if not may_maintain(request.user, code.team):
+        raise PermissionDenied
+    if withdraw_enrolment_code(code):
+        messages.success(request, f"Enrolment code {code.pk} of {code.team.name} is withdrawn: no machine can enrol with it.")
+    else:
+        messages.info(request, f"Enrolment code {code.pk} was used or withdrawn before.")
+    return redirect("host-enrol")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

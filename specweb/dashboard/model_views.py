@@ -8,16 +8,18 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from specweb.accounts.roles import maintains_somewhere
 from specweb.experiments.text import storable
 from specweb.results import best_queries, model_queries, overview_queries
 
-from . import best_page, hosts_page, model_page
+from . import best_page, can_run, hosts_page, model_page
+from .limits import limits
 from .views import missing, whole_number
 
-N_MODELS, N_HARDWARE, N_JOBS = 50, 20, 20
+N_MODELS, N_HARDWARE, N_JOBS, N_HOSTS = 50, 20, 20, 20
 #: Works of one hardware that a page shows; Compare has all.
 N_BEST = 6
 
@@ -52,9 +54,10 @@ def model(request: HttpRequest, model_hash: str) -> HttpResponse:
         return missing(request)
     rows = model_queries.places_of(request.user, [found])[found.pk]
     offered = model_queries.offered_now(list({r.host_id for r in rows}))
-    told = model_queries.last_told(request.user, found.manifest_hash)
+    there = model_queries.hosts_with(request.user, found.manifest_hash, N_HOSTS)
+    told = can_run.told_of(there, found.manifest_hash) or model_queries.last_told(request.user, found.manifest_hash)
     best = best_queries.best_arms(request.user, Q(target_hash=found.manifest_hash), N_BEST)
-    line = model_page.line(found, rows, offered, model_queries.n_experiments(request.user, [found]).get(found.pk, 0))
+    line = model_page.line(found, rows, offered, found.n_asked)
     context = {
         "model": line,
         "facts": model_page.facts(found, told),
@@ -63,6 +66,8 @@ def model(request: HttpRequest, model_hash: str) -> HttpResponse:
         "best": best_page.by_hardware(best),
         "jobs": [(j.host.name if j.host else "", hosts_page.job_line(j)) for j in model_queries.jobs_of_model(request.user, found, N_JOBS)],
         "several_teams": len({p.team for p in line.places}) > 1,
+        "can_run": can_run.of_model(there, found.manifest_hash, timezone.now(), limits()),
+        "lack_it": model_queries.hosts_without(request.user, [h.pk for h in there], N_HOSTS),
         "ask": best_page.question_href(model=line.aliases[0]),
         "compare": best_page.compare_href(target=line.aliases[0]),
     }

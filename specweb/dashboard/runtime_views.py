@@ -53,7 +53,7 @@ def runtime(request: HttpRequest, manifest_hash: str) -> HttpResponse:
         "there": info is not None,
         "places": runtimes_page.places(hosts, runtime_queries.builds_seen(hosts), build.manifest_hash),
         "jobs": [(job.host.name if job.host else "", hosts_page.job_line(job)) for job in jobs],
-        "n_more": max(0, sum(n for (_, b), n in runtime_queries.jobs_by_build(hosts).items() if b == build.pk) - len(jobs)),
+        "n_more": max(0, sum(jobs.n for (_, b), jobs in runtime_queries.jobs_by_build(hosts).items() if b == build.pk) - len(jobs)),
         "unchecked": runtimes_page.UNCHECKED,
     }
     return render(request, "dashboard/runtime.html", context)

@@ -9,12 +9,13 @@ from itertools import groupby
 from uuid import UUID
 
 from django.urls import reverse
-from speccore import attached, engines
+from speccore import attached, engines, oddities
 from speccore.errors import SpecError
 from speccore.inventory import BrokenRuntime, HostInventory, RuntimeInfo
 from speccore.offered import offered
 
 from specweb.experiments.models import Host, HostRuntime
+from specweb.results.runtime_queries import JobsThere
 
 KIND_WORDS = {
     "process": "a process of its own",
@@ -28,6 +29,15 @@ DIALECT_WORDS = {
     "vllm": "--speculative-config",
     "attached": "not asked: the servers were started by somebody else",
 }
+
+
+NO_JOBS = JobsThere(0, 0)
+
+
+@dataclass(frozen=True)
+class Oddity:
+    text: str
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -49,10 +59,12 @@ class Build:
     image: str
     executable: str
     servers: list[tuple[str, str]]
-    oddities: list[str]
+    oddities: list[Oddity]
+    disproved: list[str]  # feared when it was looked at, and jobs have shown otherwise
     n_files: int
     first_seen_at: datetime | None = None
     n_jobs: int = 0
+    n_answered: int = 0
 
     @property
     def href(self) -> str:
@@ -92,15 +104,15 @@ class HostBuilds:
     gone: list[Gone] = field(default_factory=list)
 
 
-def host_builds(host: Host, state: str, seen: Sequence[HostRuntime], n_jobs: Mapping[tuple[UUID, int], int]) -> HostBuilds:
+def host_builds(host: Host, state: str, seen: Sequence[HostRuntime], n_jobs: Mapping[tuple[UUID, int], JobsThere]) -> HostBuilds:
     """``seen``: of all hosts or of this one; ``n_jobs`` by host and build."""
     inventory: HostInventory | None = host.inventory.parsed if host.inventory else None
     pairs = {pair.runtime.manifest_hash: pair for pair in seen if pair.host_id == host.pk}
     there = inventory.runtimes if inventory else []
     hashes = {r.manifest_hash for r in there}
 
-    def count(pair: HostRuntime | None) -> int:
-        return n_jobs.get((host.pk, pair.runtime_id), 0) if pair else 0
+    def count(pair: HostRuntime | None) -> JobsThere:
+        return n_jobs.get((host.pk, pair.runtime_id), NO_JOBS) if pair else NO_JOBS
 
     return HostBuilds(
         id=host.pk,
@@ -112,13 +124,14 @@ def host_builds(host: Host, state: str, seen: Sequence[HostRuntime], n_jobs: Map
         told_at=host.inventory.received_at if host.inventory else None,
         builds=[build_of(r, pairs.get(r.manifest_hash), count(pairs.get(r.manifest_hash))) for r in there],
         broken=inventory.broken_runtimes if inventory else [],
-        gone=[_gone(pair, count(pair)) for pair in pairs.values() if pair.runtime.manifest_hash not in hashes],
+        gone=[_gone(pair, count(pair).n) for pair in pairs.values() if pair.runtime.manifest_hash not in hashes],
     )
 
 
-def build_of(r: RuntimeInfo, pair: HostRuntime | None = None, n_jobs: int = 0) -> Build:
+def build_of(r: RuntimeInfo, pair: HostRuntime | None = None, jobs: JobsThere = NO_JOBS) -> Build:
     found = offered(r)
     known = set(_types_of(r.engine).values())
+    disproved = [odd for odd in r.oddities if jobs.n_answered and oddities.is_disproved_by_running(odd)]
     return Build(
         name=r.engine,
         version=r.version,
@@ -135,10 +148,12 @@ def build_of(r: RuntimeInfo, pair: HostRuntime | None = None, n_jobs: int = 0) -
         image=r.image,
         executable=r.executable,
         servers=list(r.servers.items()),
-        oddities=r.oddities,
+        oddities=[Oddity(odd, oddities.remedy(odd)) for odd in r.oddities if odd not in disproved],
+        disproved=disproved,
         n_files=len(r.manifest),
         first_seen_at=pair.first_seen_at if pair else None,
-        n_jobs=n_jobs,
+        n_jobs=jobs.n,
+        n_answered=jobs.n_answered,
     )
 
 

@@ -58,6 +58,7 @@ urlpatterns = [
     path("hardware/", model_views.hardware, name="hardware"),
     path("hosts/", host_views.hosts, name="hosts"),
     path("hosts/enrol", host_views.enrol, name="host-enrol"),
+    path("hosts/enrol/<int:code_id>/withdraw", host_views.withdraw_code, name="enrolment-code-withdraw"),
     path("hosts/<uuid:host_id>/", host_views.host, name="host"),
     path("hosts/<uuid:host_id>/revoke", host_views.revoke, name="host-revoke"),
     path("hosts/<uuid:host_id>/drain", host_views.drain, name="host-drain"),

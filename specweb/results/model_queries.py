@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, F, JSONField, Min, Q
+from django.db.models import Count, F, JSONField, Min, OuterRef, Q, Subquery
 from django.db.models.expressions import Func
+from django.db.models.functions import Coalesce
 from speccore.inventory import ModelInfo
 
 from specweb.experiments.models import Host, HostInventory, HostModel, Job, Model, Viewer
@@ -27,7 +28,10 @@ def n_models(user: Viewer) -> int:
 
 
 def model_shown(user: Viewer, manifest_hash: str) -> Model | None:
-    found: Model | None = Model.objects.visible_to(user).filter(manifest_hash=manifest_hash).first()
+    """With ``n_asked``: how many experiments that the person may read asked it on some host (1 statement)."""
+    asked = Job.objects.visible_to(user).filter(target=OuterRef("pk")).order_by().values("target")
+    n_asked = Coalesce(Subquery(asked.annotate(n=Count("experiment", distinct=True)).values("n")), 0)
+    found: Model | None = Model.objects.visible_to(user).filter(manifest_hash=manifest_hash).annotate(n_asked=n_asked).first()
     return found
 
 
@@ -69,6 +73,20 @@ def last_told(user: Viewer, manifest_hash: str) -> ModelInfo | None:
     holds: dict[str, Any] = {"content__models__contains": [{"manifest_hash": manifest_hash}]}
     told = HostInventory.objects.filter(host__in=Host.every.visible_to(user), **holds).order_by("-received_at").first()
     return next((m for m in (told.parsed.models if told else []) if m.manifest_hash == manifest_hash), None)
+
+
+def hosts_with(user: Viewer, manifest_hash: str, n: int) -> list[Host]:
+    """Hosts of the person's teams that told last that they have a model, with all that they told (1 statement)."""
+    holds: dict[str, Any] = {"inventory__content__models__contains": [{"manifest_hash": manifest_hash}]}
+    found = Host.objects.visible_to(user).filter(revoked_at=None, **holds).select_related("inventory")
+    return list(found.order_by(F("last_seen_at").desc(nulls_last=True), "name")[:n])
+
+
+def hosts_without(user: Viewer, hosts: Sequence[UUID], n: int) -> list[str]:
+    """Names of the person's other hosts that are not revoked (1 statement)."""
+    return list(
+        Host.objects.visible_to(user).filter(revoked_at=None).exclude(pk__in=hosts).order_by("name").values_list("name", flat=True)[:n]
+    )
 
 
 def jobs_of_model(user: Viewer, model: Model, n: int) -> list[Job]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
 
-from django.db.models import Count
+from django.db.models import Count, Q
 from speccore.inventory import RuntimeInfo
+from speccore.jobstate import JobState
 
 from specweb.experiments.models import Host, HostInventory, HostRuntime, Job, Runtime, Viewer
 
@@ -18,10 +20,18 @@ def builds_seen(hosts: Sequence[Host]) -> list[HostRuntime]:
     return list(HostRuntime.objects.filter(host__in=hosts).select_related("runtime").order_by("first_seen_at", "pk"))
 
 
-def jobs_by_build(hosts: Sequence[Host]) -> dict[tuple[UUID, int], int]:
-    """(host, build) → how many jobs it was chosen for there."""
+class JobsThere(NamedTuple):
+    """Jobs that a build was chosen for on a host, and those of them that ended with an answer."""
+
+    n: int
+    n_answered: int
+
+
+def jobs_by_build(hosts: Sequence[Host]) -> dict[tuple[UUID, int], JobsThere]:
+    """(host, build) → its jobs there."""
     counted = Job.objects.filter(host__in=hosts, runtime__isnull=False).order_by().values_list("host_id", "runtime_id")
-    return {(host, build): n for host, build, n in counted.annotate(n=Count("pk"))}
+    counted = counted.annotate(n=Count("pk"), answered=Count("pk", filter=Q(state=JobState.PROCESSED.value)))
+    return {(host, build): JobsThere(n, answered) for host, build, n, answered in counted}
 
 
 def build_shown(user: Viewer, manifest_hash: str) -> Runtime | None:

@@ -18,7 +18,8 @@ from speccore.protocol import Running
 from specweb.accounts.invitations import invite
 from specweb.accounts.models import ApiToken, Invitation, Membership, Role, Team, User
 from specweb.accounts.services import create_token
-from specweb.experiments.models import Experiment, Host, Job, Visibility, Workload
+from specweb.experiments.models import EnrolmentCode, Experiment, Host, Job, Visibility, Workload
+from specweb.experiments.services.hosts import create_enrolment_code
 from specweb.experiments.services.submission import seed_workload
 from specweb.reported.models import MappingTemplate
 from specweb.reported.services import About, import_file, keep_draft, keep_template
@@ -72,6 +73,7 @@ class Everything:
     invitation: Invitation
     invitation_secret: str
     reports: tuple[Any, Any, Any]  # a report, a file on its way in, a kept mapping
+    code: EnrolmentCode
 
     def address(self, route: str) -> str:
         """The route filled in with the team's things. What is steered is the job that runs, what is read the finished one."""
@@ -99,6 +101,7 @@ class Everything:
             "draft_id": self.reports[1],
             "template_id": self.reports[2],
             "invitation_id": self.invitation.pk,
+            "code_id": self.code.pk,
             "uidb64": "MQ",
             "token": "unknown",
         }
@@ -151,10 +154,12 @@ def everything() -> Everything:
     _troubles(running, host)
     publish(finished.experiment, owner, now=timezone.now(), hosts=True, people=True)
     made = invite(team, owner, role="viewer", now=timezone.now(), uses=9)
+    create_enrolment_code(team, timezone.now())
+    code = EnrolmentCode.objects.get(team=team)
     invited, secret = made.invitation, made.url.rpartition("/")[2]
-    return Everything(
-        team, people, tokens, host, finished, running, ApiToken.objects.get(user=owner), own, invited, secret, _reported(team, owner)
-    )
+    api_token = ApiToken.objects.get(user=owner)
+    reported = _reported(team, owner)
+    return Everything(team, people, tokens, host, finished, running, api_token, own, invited, secret, reported, code)
 
 
 def _reported(team: Team, owner: User, marker: str = MARKER) -> tuple[Any, Any, Any]:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 #: Addresses of what is done to jobs, and of this file's and the hosts' pages.
 JOB_ACTIONS = ("job-cancel", "job-pause", "job-resume", "job-retry", "job-more", "job-rest")
 HOST_ACTIONS = ("host-drain", "host-undrain", "host-revoke")
-NAMES = {"hosts", "host", "host-enrol", *JOB_ACTIONS, *HOST_ACTIONS}
+NAMES = {"hosts", "host", "host-enrol", "enrolment-code-withdraw", *JOB_ACTIONS, *HOST_ACTIONS}
 
 
 @pytest.fixture(autouse=True)

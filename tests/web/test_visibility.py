@@ -122,6 +122,7 @@ PAGES = {
     "hardware/": Row(get=MINE),
     "hosts/": Row(get=MINE),
     "hosts/enrol": Row(get="200 403 403 200 302", post="200 403 403 404 302", body={"team": SLUG}),
+    "hosts/enrol/<int:code_id>/withdraw": Row(post=HOST),
     "hosts/<uuid:host_id>/": Row(get=TEAM),
     "hosts/<uuid:host_id>/revoke": Row(get="200 403 403 404 302", post=HOST),
     "hosts/<uuid:host_id>/drain": Row(post=HOST),

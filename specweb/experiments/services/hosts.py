@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -32,6 +33,21 @@ def create_enrolment_code(team: Team, now: datetime) -> str:
         code = EnrolmentCode.objects.create(team=team, hash=digest, expires_at=now + CODE_LIFE)
         audit.record("enrolment-code.make", code.pk, team=team, after=f"good until {code.expires_at:%Y-%m-%d %H:%M} UTC")
     return secret
+
+
+def open_enrolment_codes(teams: Iterable[Team], now: datetime) -> list[EnrolmentCode]:
+    """Codes with which a machine could still become a host of one of the teams, the newest first (1 statement)."""
+    found = EnrolmentCode.objects.filter(team__in=teams, used_at=None, expires_at__gt=now).select_related("team")
+    return list(found.order_by("-pk"))
+
+
+def withdraw_enrolment_code(code: EnrolmentCode) -> bool:
+    """No machine enrols with it from now on. False if one just did, or somebody else withdrew it."""
+    with transaction.atomic():
+        if not EnrolmentCode.objects.filter(pk=code.pk, used_at=None).delete()[0]:
+            return False
+        audit.record("enrolment-code.withdraw", code.pk, team=code.team, before=f"good until {code.expires_at:%Y-%m-%d %H:%M} UTC")
+    return True
 
 
 def enrol(request: EnrolRequest, now: datetime) -> tuple[Host, str]:
