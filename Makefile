@@ -49,6 +49,10 @@ format: environment
 	$(IN_VENV) -m ruff format .
 	$(IN_VENV) -m ruff check --fix .
 
+# EXAMPLES= SEED= : more requests drawn from the API's schema than the tests draw.
+fuzz-api: environment
+	SPECWEB_FUZZ_EXAMPLES=$(or $(EXAMPLES),100) SPECWEB_FUZZ_SEED=$(or $(SEED),$$(date +%s)) $(IN_VENV) -m pytest -q tests/web/test_api_fuzz.py
+
 bench: environment
 	$(IN_VENV) -m bench
 

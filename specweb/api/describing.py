@@ -80,6 +80,8 @@ REFUSED = {
     500: "The service failed on this request.",
     507: "The service has no room left.",
 }
+#: What an answer without a model is.
+_OF_MEDIA = {JSON: None, YAML: {"type": "object"}, BYTES: {"type": "string", "format": "binary"}}
 _ALWAYS = (400, 401, 403, 406, 429, 500)
 _BY_METHOD = {"get": Scope.READ, "head": Scope.READ}
 
@@ -106,7 +108,7 @@ def describe(
 
     def decorate(method: Method) -> Method:
         needed = scope or _BY_METHOD.get(method.__name__, Scope.SUBMIT)
-        told: Any = answer if answer is not None else {"type": "string"} if media != JSON else None
+        told: Any = answer if answer is not None else _OF_MEDIA.get(media, {"type": "string"})
         good = {(code, media): OpenApiResponse(told, why) for code, why in {status: summary, **(also or {})}.items()}
         refusals = {*_ALWAYS, *refuses} - ({401, 403} if token_free else set())
         if len(inspect.signature(method).parameters) > 2:

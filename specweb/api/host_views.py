@@ -18,8 +18,16 @@ from speccore.measurement import Withheld
 from specweb.accounts.models import Team
 from specweb.accounts.scopes import Scope
 from specweb.accounts.services import may_maintain, teams_maintained
-from specweb.experiments.models import Experiment, Host
-from specweb.experiments.services.hosts import CODE_LIFE, create_enrolment_code, drain_host, revoke_host, undrain_host
+from specweb.experiments.models import EnrolmentCode, Experiment, Host
+from specweb.experiments.services.hosts import (
+    CODE_LIFE,
+    create_enrolment_code,
+    drain_host,
+    open_enrolment_codes,
+    revoke_host,
+    undrain_host,
+    withdraw_enrolment_code,
+)
 from specweb.experiments.services.silence import Limits, host_state
 from specweb.results import host_queries
 from specweb.results.services.noise_floor import ShownFloor, floors_of_host
@@ -83,6 +91,17 @@ class CodeAnswer(Answer):
     server: str
 
 
+class CodeLine(Answer):
+    id: int
+    team: str
+    created_at: datetime
+    expires_at: datetime
+
+
+class CodesAnswer(Answer):
+    codes: list[CodeLine]
+
+
 class HostView(PeopleView):
     @describe("A host with its jobs, failures and noise floors", tag="Hosts", answer=HostAnswer)
     def get(self, request: Request, host_id: UUID) -> Response:
@@ -110,6 +129,12 @@ class RevokeView(PeopleView):
 
 
 class EnrolCodeView(PeopleView):
+    @describe("Codes with which a machine could still become a host", tag="Hosts", answer=CodesAnswer)
+    def get(self, request: Request) -> Response:
+        """Of teams that you maintain; the codes themselves are shown only when they are made."""
+        found = open_enrolment_codes(teams_maintained(request.user), timezone.now())
+        return Response({"codes": [_code(c) for c in found]})
+
     @describe("A code that lets one machine become a host", tag="Hosts", answer=CodeAnswer, status=201, query=[TEAM], scope=Scope.MANAGE)
     def post(self, request: Request) -> Response:
         """`team` is needed where you maintain several."""
@@ -117,6 +142,26 @@ class EnrolCodeView(PeopleView):
         code = create_enrolment_code(team, now)
         told = CodeAnswer(code=code, expires_at=now + CODE_LIFE, team=team.slug, server=settings.SPECWEB_BASE_URL)
         return Response(told.model_dump(mode="json"), status=201)
+
+
+class EnrolCodeWithdrawView(PeopleView):
+    @describe("Withdraw a code", tag="Hosts", answer=CodeLine, scope=Scope.MANAGE, refuses=[409])
+    def post(self, request: Request, code_id: int) -> Response:
+        """No machine enrols with it from now on."""
+        known = EnrolmentCode.objects.filter(team__in=request.user.teams.all()).select_related("team")
+        code = known.filter(pk=code_id).first() if code_id < 2**63 else None
+        if code is None:
+            raise Http404
+        if not may_maintain(request.user, code.team):
+            raise NotAllowed(f"you don't maintain team {code.team.slug}", remedy="Ask a maintainer of the team.")
+        told = _code(code)
+        if not withdraw_enrolment_code(code):
+            raise NotPossible("nothing to withdraw: a machine has used the code", remedy="Revoke the host that it became.")
+        return Response(told)
+
+
+def _code(c: EnrolmentCode) -> dict[str, Any]:
+    return {"id": c.pk, "team": c.team.slug, "created_at": c.created_at, "expires_at": c.expires_at}
 
 
 def _maintained_team(request: Request) -> Team:

@@ -70,6 +70,7 @@ urlpatterns = [
     path("audit", teams.AuditView.as_view(), name="api-audit"),
     path("hosts/", views.HostsView.as_view(), name="api-hosts"),
     path("hosts/enrol", hosts.EnrolCodeView.as_view(), name="api-host-enrol"),
+    path("hosts/enrol/<int:code_id>/withdraw", hosts.EnrolCodeWithdrawView.as_view(), name="api-host-enrol-withdraw"),
     path("hosts/<uuid:host_id>", hosts.HostView.as_view(), name="api-host"),
     path("hosts/<uuid:host_id>/drain", hosts.DrainView.as_view(), name="api-host-drain"),
     path("hosts/<uuid:host_id>/undrain", hosts.UndrainView.as_view(), name="api-host-undrain"),
