@@ -179,6 +179,7 @@ class _Job:
             speedup=no_values or (joining.named(found.interval, of_parts) if of_parts else early.named(found.interval, looked)),
             total_time=total_time,
             block_values=values,
+            confidence=of_parts.confidence if of_parts else stats.CONFIDENCE,
             checks=[*self.checks, *checks],
             required_context=self.spec.requirements.context,
             required_slots=self.spec.requirements.slots,

@@ -237,17 +237,17 @@ def noise_floor(estimates: Sequence[float], standard_errors: Sequence[float]) ->
     return math.exp(2 * math.sqrt(max(0.0, beyond))) - 1
 
 
-def blocks_needed(values: Sequence[float], half_width: float) -> int | None:
-    """Blocks for a 95 % interval of ± ``half_width`` (in logs) if the spread stays as seen; None if over 10,000 or unknown."""
+def blocks_needed(values: Sequence[float], half_width: float, confidence: float = CONFIDENCE) -> int | None:
+    """Blocks for an interval of ± ``half_width`` (in logs) if the spread stays as seen; None if over 10,000 or unknown."""
     if len(values) < MIN_BLOCKS or half_width <= 0:
         return None
     sd = float(np.std(values, ddof=1))
     low, high = MIN_BLOCKS, MOST_BLOCKS
-    if t_quantile(high - 1) * sd / math.sqrt(high) > half_width:
+    if t_quantile(high - 1, confidence) * sd / math.sqrt(high) > half_width:
         return None
     while low < high:
         middle = (low + high) // 2
-        if t_quantile(middle - 1) * sd / math.sqrt(middle) <= half_width:
+        if t_quantile(middle - 1, confidence) * sd / math.sqrt(middle) <= half_width:
             high = middle
         else:
             low = middle + 1

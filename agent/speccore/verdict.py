@@ -16,7 +16,7 @@ from .next_steps import next_step
 from .openloop import OVERLOADED
 from .quality_results import GREEDY_ANSWERS, QualityMeasure
 from .spec import is_model_drafter
-from .stats import MIN_BLOCKS, PassDifference, blocks_needed, too_few_blocks
+from .stats import CONFIDENCE, MIN_BLOCKS, PassDifference, blocks_needed, too_few_blocks
 
 #: An arm out of memory in so many blocks while the baseline ran does not fit.
 OOM_BLOCKS = 2
@@ -46,6 +46,7 @@ class VerdictInput:
     total_time: Interval | Withheld
     noise_floor: float | None = None
     block_values: Sequence[float] = ()
+    confidence: float = CONFIDENCE  # of the interval that more blocks would have, about
     control: bool = False  # mode off against the baseline: measures the host, is never kept
     explains: bool = False  # a control with what another arm's speculation implies: no second baseline
     together: bool = False  # several requests at once: the speed-up is one of tokens per second, not of prompts
@@ -271,7 +272,7 @@ def more_blocks(v: VerdictInput, half_width: float) -> str:
     to_settle = min(abs(estimate - t) for t in thresholds)
     coarse = math.log1p(v.margin) if half_width > math.log1p(v.margin) > 0 else half_width / 2
     for target, gain in ((to_settle, "to settle it, if it stays at this"), (coarse, f"for ±{_percent(math.expm1(coarse))}")):
-        needed = blocks_needed(v.block_values, target)
+        needed = blocks_needed(v.block_values, target, v.confidence)
         if needed is not None and n < needed <= n + MOST_MORE_BLOCKS:
             return f"needs {_count(needed - n, 'more block')} {gain}"
     return "it is too noisy here for more blocks to settle it soon: make the host quieter"

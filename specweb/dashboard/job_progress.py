@@ -288,7 +288,7 @@ def controls_of(job: Job, siblings: Sequence[Job], *, allowed: bool, base: str) 
         pause=state in PAUSABLE and not stopping and not job.is_paused,
         resume=job.is_paused and not stopping,
         retry=state in (JobState.FAILED, JobState.CANCELLED) and retry is None and not (wanted and wanted.revoked_at),
-        rest=_may_run_the_rest(job, siblings),
+        rest=retry is None and _may_run_the_rest(job, siblings),
         history=history,
     )
 

@@ -134,11 +134,11 @@ def sides(found: Experiment, listed: Sequence[Listing], titles: Mapping[str, str
 
 
 def _names(runs: Sequence[Listing]) -> dict[UUID, str]:
-    """Each run by its host, with its day where a host ran more than once."""
-    hosts = [x.host.name if x.host else "a host" for x in runs]
-    return {
-        x.pk: host if hosts.count(host) == 1 else f"{host} ({x.measured_at:%Y-%m-%d %H:%M})" for x, host in zip(runs, hosts, strict=True)
-    }
+    """Each run by its host, numbered from the oldest where a host ran more than once."""
+    by_host: dict[str, list[Listing]] = {}
+    for x in sorted(runs, key=lambda x: (x.measured_at, x.pk)):
+        by_host.setdefault(x.host.name if x.host else "a host", []).append(x)
+    return {x.pk: host if len(here) == 1 else f"{host}, run {i}" for host, here in by_host.items() for i, x in enumerate(here, start=1)}
 
 
 def _found(x: Listing, name: str) -> Found:

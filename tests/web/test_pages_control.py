@@ -131,7 +131,7 @@ def test_cancelling_is_told_until_the_agent_has_stopped(people, run):
     page = page_of(people.owner, run.job)
     assert "cancelled by owner" in page
     assert "1 of 3 blocks are whole, 2 of 6 trials are done" in page
-    assert buttons(page) == {"retry"}
+    assert buttons(page) == {"retry", "rest"}
 
 
 def test_a_job_that_nobody_has_taken_is_cancelled_at_once(people):
@@ -192,7 +192,7 @@ def test_what_failed_is_tried_again_as_a_new_job(people, run):
     error = EngineDied("llama-server ended with code 139").body()
     assert fail_job(run.job.pk, error, now=now(), by="test")
     page = page_of(people.owner, run.job)
-    assert buttons(page) == {"retry"}
+    assert buttons(page) == {"retry", "rest"}
     client, url = as_user(people.owner), reverse("job-retry", args=[run.job.pk])
     answer = client.post(url)
     new = Job.objects.get(retry_of=run.job)
