@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -18,16 +18,16 @@ from speccore.spec import ExperimentSpec
 
 from specweb.experiments.models import Job
 from specweb.results import page_queries
+from specweb.results.models import Trial
 
 from . import job_progress, speeds, trial_strip
 from .limits import limits
 
 
 def progress_context(
-    job: Job, spec: ExperimentSpec, titles: Mapping[str, str], now: datetime, *, for_team: bool, answered: bool
+    job: Job, spec: ExperimentSpec, titles: Mapping[str, str], now: datetime, trials: Sequence[Trial], *, for_team: bool, answered: bool
 ) -> dict[str, Any]:
     """What the template of the progress shows: in the page and, the same again, in each answer to its polling."""
-    trials = page_queries.trials_shown(job)
     progress = job_progress.progress_of(job, trials, limits(), now, for_team=for_team, answered=answered)
     running = job_progress.running_of(job)
     return {
@@ -72,6 +72,7 @@ def progress(request: HttpRequest, job_id: UUID) -> HttpResponse:
         job.experiment.parsed_spec,
         page_queries.titles_of_points(job.experiment_id),
         timezone.now(),
+        page_queries.trials_shown(job),
         for_team=page_queries.is_member(request.user, job.experiment),
         answered=page_queries.has_analysis(job),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
@@ -22,6 +22,7 @@ from specweb.accounts.models import Role
 from specweb.accounts.roles import roles_held
 from specweb.experiments.models import Experiment, Job
 from specweb.results import memory_queries, page_queries
+from specweb.results.models import Trial
 
 from . import (
     break_even,
@@ -84,9 +85,11 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
     is_member = page_queries.is_member(request.user, found)
     role = roles_held(request.user).get(found.team_id)
     allowed = role in (Role.SUBMITTER, Role.MAINTAINER)
-    analysis = _answers(job, spec, titles, inventory)
+    trials = page_queries.trials_shown(job, memory=True)
+    analysis = _answers(job, spec, titles, inventory, trials)
     env = page_queries.engine_environment(job) if is_member and analysis["analysis"] else {}
-    live = live_views.progress_context(job, spec, titles, timezone.now(), for_team=is_member, answered=analysis["analysis"] is not None)
+    answered = analysis["analysis"] is not None
+    live = live_views.progress_context(job, spec, titles, timezone.now(), trials, for_team=is_member, answered=answered)
     context: dict[str, Any] = {
         "experiment": found,
         "tabs": experiment_page.job_tabs(jobs, job, base),
@@ -112,12 +115,14 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
     return context | live | analysis
 
 
-def _answers(job: Job, spec: ExperimentSpec, titles: Mapping[str, str], inventory: Inventory | None) -> dict[str, Any]:
+def _answers(
+    job: Job, spec: ExperimentSpec, titles: Mapping[str, str], inventory: Inventory | None, starts: Sequence[Trial]
+) -> dict[str, Any]:
     analysis = page_queries.newest_analysis(job)
     if analysis is None:
         return {"analysis": None}
     url = numbers_url(job)
-    trials = memory_queries.memory_of_trials(job)
+    trials = memory_queries.memory_of_trials(starts)
     return {
         "analysis": analysis,
         "strips": strips.strips(spec, analysis, titles, url),

@@ -16,8 +16,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from speccore.prompt_file import FEW, KEYS, MAX_BYTES, MAX_LINES, RESERVED_EVERY, RESERVED_MOST, prompt_lines_of
 from speccore.spec import SpecProblem
 
-from specweb.accounts.models import Team
-from specweb.accounts.services import may_maintain, may_submit, team_of, teams_submitted
+from specweb.accounts.models import Role, Team
+from specweb.accounts.roles import roles_held
+from specweb.accounts.services import may_submit, team_of, teams_submitted
 from specweb.experiments.models import Workload
 from specweb.experiments.services import workloads as services
 from specweb.experiments.text import storable
@@ -68,7 +69,7 @@ def workload(request: HttpRequest, workload_id: int) -> HttpResponse:
         "n_more": n_users - len(users),
         "may_change": _may_change(request, row),
         "may_delete": _may_change(request, row) and not services.is_named(row),
-        "may_ask": row.team is None or may_submit(request.user, row.team),
+        "may_ask": row.team_id is None or roles_held(request.user).get(row.team_id) in (Role.SUBMITTER, Role.MAINTAINER),
     }
     return render(request, "dashboard/workload.html", context)
 
@@ -196,5 +197,6 @@ def _changeable(request: HttpRequest, workload_id: int) -> Workload | HttpRespon
 def _may_change(request: HttpRequest, row: Workload) -> bool:
     if row.team is None:
         return False
+    role = roles_held(request.user).get(row.team_id)
     own = row.owner_id is not None and row.owner_id == request.user.pk
-    return may_maintain(request.user, row.team) or (own and may_submit(request.user, row.team))
+    return role == Role.MAINTAINER or (own and role == Role.SUBMITTER)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 from speccore.fit import Fit
 from speccore.memory_taken import Parts, parts_of
 
-from specweb.experiments.models import Job
-
-from .models import Attempt
+from .models import Attempt, Trial
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,15 @@ _FIELDS = (
 )
 
 
-def memory_of_trials(job: Job) -> list[TrialMemory]:
-    """In the order of trials (1 statement)."""
-    rows = (
-        Attempt.objects.filter(trial__job=job, accepted=True, measurement__isnull=False)
-        .order_by("trial__index")
-        .values_list(F("trial__arm__name"), *(f"measurement__numbers__{name}" for name in _FIELDS))
-    )
-    return [_trial(*row) for row in rows]
+def with_memory(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
+    """Attempts with what :func:`memory_of_trials` needs of their measurements."""
+    return attempts.annotate(**{f"told_{n}": F(f"measurement__numbers__{name}") for n, name in enumerate(_FIELDS)})
+
+
+def memory_of_trials(trials: Sequence[Trial]) -> list[TrialMemory]:
+    """Of trials with their attempts, which have been read ``with_memory``."""
+    accepted = [(t.arm.name, a) for t in trials for a in t.attempts.all() if a.accepted and a.measurement_id]
+    return [_trial(arm, *(getattr(a, f"told_{n}") for n in range(len(_FIELDS)))) for arm, a in accepted]
 
 
 def _trial(

@@ -17,7 +17,7 @@ from specweb.accounts.roles import roles_held
 from specweb.experiments.models import Experiment, HostModel, Job, Point, Viewer
 from specweb.experiments.text import storable
 
-from . import trial_evidence
+from . import memory_queries, trial_evidence
 from .models import Analysis, Attempt, EvidenceFile, Probe, Trial
 
 
@@ -95,12 +95,11 @@ def frozen_inventory(job: Job) -> Inventory | None:
     return job.inventory.parsed if job.inventory else None
 
 
-def trials_shown(job: Job) -> list[Trial]:
-    """All trials of a job in order, with their attempts and what :func:`climates` needs of these (2 statements)."""
+def trials_shown(job: Job, *, memory: bool = False) -> list[Trial]:
+    """All trials of a job in order, with their attempts and what :func:`climates`, and ``memory_of_trials``, need of these (2 statements)."""
     attempts = Attempt.objects.select_related("lease").order_by("received_at").defer("parse_error")
-    attempts = attempts.annotate(
-        clock_told=F("measurement__numbers__clock_mhz"), temperature_told=F("measurement__numbers__temperature_c")
-    )
+    attempts = attempts.annotate(clock_told=F("measurement__numbers__clock_mhz"), temperature_told=F("measurement__numbers__temperature_c"))
+    attempts = memory_queries.with_memory(attempts) if memory else attempts
     return list(Trial.objects.filter(job=job).select_related("arm").prefetch_related(Prefetch("attempts", attempts)))
 
 
