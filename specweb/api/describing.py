@@ -76,6 +76,7 @@ REFUSED = {
     413: "The body is too large.",
     415: "The body is of a type that is not read.",
     422: "What was sent has faults: `details` names them.",
+    426: "The message is of a protocol that is not spoken here.",
     429: "Too many requests: `Retry-After` says when to come again.",
     500: "The service failed on this request.",
     507: "The service has no room left.",

@@ -30,7 +30,7 @@ class RunsView(PeopleView):
         status=201,
         also={200: "It came before."},
         body=RunUpload,
-        refuses=[409, 422],
+        refuses=[409, 422, 426],
     )
     def post(self, request: Request) -> Response:
         """Stores a run; 409 ``blobs_missing`` names the files to send first. Sent twice, it answers with the first's experiment."""
