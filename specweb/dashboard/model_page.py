@@ -12,6 +12,7 @@ from django.urls import reverse
 from speccore.inventory import ModelInfo
 
 from specweb.experiments.models import Host, HostModel, Model
+from specweb.experiments.services.silence import Limits, host_state
 from specweb.results.best_queries import Measured
 
 from . import best_page, formats
@@ -120,11 +121,21 @@ def hashes(model: Model, told: ModelInfo | None) -> list[tuple[str, str, str]]:
 
 
 @dataclass(frozen=True)
+class There:
+    """A host that is of a class. ``since``: since when it is offline."""
+
+    pk: UUID
+    name: str
+    state: str
+    since: datetime | None
+
+
+@dataclass(frozen=True)
 class HardwareLine:
     """A class of devices: own hosts that are it, what was measured on it, the best arms there."""
 
     name: str
-    hosts: list[Host]
+    hosts: list[There]
     measured: Measured | None
     best: list[best_page.BestLine] = field(default_factory=list)
 
@@ -148,10 +159,25 @@ def hardware_names(measured: Iterable[str], hosts: Iterable[Host]) -> list[str]:
 
 
 def hardware_lines(
-    names: Sequence[str], hosts: Sequence[Host], measured: Mapping[str, Measured], best: Sequence[best_page.OnHardware]
+    names: Sequence[str],
+    hosts: Sequence[Host],
+    measured: Mapping[str, Measured],
+    best: Sequence[best_page.OnHardware],
+    now: datetime,
+    limits: Limits,
 ) -> list[HardwareLine]:
     found = {b.hardware: b.lines for b in best}
     return [
-        HardwareLine(name, [h for h in hosts if h.inventory and h.inventory.hardware == name], measured.get(name), found.get(name, []))
+        HardwareLine(
+            name,
+            [_there(h, now, limits) for h in hosts if h.inventory and h.inventory.hardware == name],
+            measured.get(name),
+            found.get(name, []),
+        )
         for name in names
     ]
+
+
+def _there(host: Host, now: datetime, limits: Limits) -> There:
+    state = host_state(host, now, limits)
+    return There(host.pk, host.name, state, None if state == "online" else host.last_seen_at)

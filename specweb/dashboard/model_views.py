@@ -84,7 +84,7 @@ def hardware(request: HttpRequest) -> HttpResponse:
     shown = names[(page - 1) * N_HARDWARE : page * N_HARDWARE]
     best = best_queries.best_arms(request.user, Q(hardware__in=shown), N_BEST)
     context = {
-        "lines": model_page.hardware_lines(shown, hosts, measured, best_page.by_hardware(best)),
+        "lines": model_page.hardware_lines(shown, hosts, measured, best_page.by_hardware(best), timezone.now(), limits()),
         "total": len(names),
         "page": page,
         "n_pages": math.ceil(len(names) / N_HARDWARE),

@@ -67,6 +67,15 @@ def test_an_offline_host_stands_with_what_it_told_last_and_a_revoked_one_is_gone
     assert "Nothing now: no host of yours has it." in section(text(people.owner, "model", "b" * 64))
 
 
+def test_hardware_tells_which_of_its_hosts_are_offline_and_since_when(people):
+    sample.host_with_inventory(people.team)
+    away = sample.host_with_inventory(people.team, "away")
+    Host.objects.filter(pk=away.pk).update(last_seen_at=now() - timedelta(days=3))
+    shown = text(people.owner, "hardware")
+    assert re.search(r">away</a> <small class=\"s-warning\">lost since <time", shown)
+    assert not re.search(r">xeon</a> <small class=\"s-warning\">", shown)
+
+
 def test_a_host_s_page_says_what_runs_on_it(people):
     host = sample.host_with_inventory(people.team)
     shown = section(text(people.mate, "host", host.pk))
