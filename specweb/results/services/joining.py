@@ -9,6 +9,7 @@ from uuid import UUID
 from speccore.jobstate import FINAL, JobState
 from speccore.joining import Joined, joined_plan, lasting_fields, own_blocks, what_differs
 from speccore.measurement import JoinedPart
+from speccore.plan import last_blocks
 from speccore.protocol import JobPlan
 
 from specweb.experiments.models import Job
@@ -96,7 +97,8 @@ def lacking_blocks(job: Job) -> tuple[list[Job], list[int]]:
         trials = JobPlan.model_validate(each.plan).trials
         good = set(Attempt.objects.filter(trial__job=each, accepted=True).values_list("trial__plan_id", flat=True))
         planned |= {t.block for t in trials}
-        left = {t.block for t in trials if t.id not in good and t.block <= each.decided.get(t.arm, t.block)}
+        last = last_blocks(each.experiment.parsed_spec, each.decided)
+        left = {t.block for t in trials if t.id not in good and t.block <= last.get(t.arm, t.block)}
         whole |= {t.block for t in trials} - left
     return family, sorted(planned - whole)
 
