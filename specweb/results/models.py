@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.utils.functional import cached_property
 from speccore.measurement import AttemptMeasurement, ComparisonResult, JobAnalysis
 from uuid_utils.compat import uuid7
 
@@ -125,7 +126,7 @@ class MeasurementSet(models.Model):
     numbers = models.JSONField()  # AttemptMeasurement
     created_at = models.DateTimeField(auto_now_add=True)
 
-    @property
+    @cached_property  # a page of a trial reads it three times; rows are never changed
     def parsed(self) -> AttemptMeasurement:
         return AttemptMeasurement.model_validate(self.numbers)
 
