@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from django.db import connection
+from django.template.loader import render_to_string
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from speccore.measurement import Number, Source, Withheld
@@ -139,6 +140,18 @@ def test_where_a_line_crosses_one_is_told_where_intervals_allow_it(ratios: Any, 
 def test_nothing_is_told_of_a_line_whose_intervals_hold_one_or_are_withheld() -> None:
     assert compare_charts_lines.crossing("Xeon", "Counting", line(OPEN, NO_INTERVAL)) == ""
     assert "crosses" not in compare_charts_lines.crossing("Xeon", "Counting", line(FASTER, (0.8, None, None)))
+
+
+def test_a_crossing_stands_below_the_chart_of_requests_at_once() -> None:
+    view = compare_charts.view_of(line(FASTER, OPEN, SLOWER), {})
+    chart = compare_charts_lines.ratios(view, compare_charts_lines.AT_ONCE)
+    (note,) = chart.notes
+    assert "it crosses 1 between them (at 2 the interval holds 1)" in note
+    assert [(p["x"], p["text"]) for p in chart.data["panels"][0]["series"][0]["points"]] == [(0, "1.50×"), (1, "1.00×"), (2, "0.80×")]
+    assert note in html.unescape(render_to_string("dashboard/_chart.html", {"chart": chart}))
+    alone = compare_charts_lines.ratios(view, compare_charts_lines.DRAFTS)
+    assert not alone.is_drawn
+    assert not alone.notes
 
 
 def test_nothing_occupied_stands_at_the_left_edge_and_keeps_its_name() -> None:
