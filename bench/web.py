@@ -243,9 +243,10 @@ def measured(page: str, n: int, addresses: Sequence[str], reader: Reader) -> Row
 
 
 def _ask(application: Callable[..., Any], address: str, reader: Reader) -> int:
-    """The size of the answer, which is read to its end."""
+    """The size of the answer as it travels, which is read to its end."""
     path, _, query = address.partition("?")
     environ: dict[str, Any] = {"PATH_INFO": path, "QUERY_STRING": query, "HTTP_HOST": "127.0.0.1", "REQUEST_METHOD": "GET"}
+    environ["HTTP_ACCEPT_ENCODING"] = "gzip"
     if path.startswith("/api/"):
         environ["HTTP_AUTHORIZATION"] = f"Bearer {reader.token}"
     else:
