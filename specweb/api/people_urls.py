@@ -88,6 +88,8 @@ urlpatterns = [
     path("reported/", reported.ReportsView.as_view(), name="api-reports"),
     path("reported/templates", reported.MappingTemplatesView.as_view(), name="api-mapping-templates"),
     path("reported/<uuid:report_id>", reported.ReportView.as_view(), name="api-report"),
+    path("reported/templates/<int:template_id>", reported.MappingTemplateView.as_view(), name="api-mapping-template"),
+    path("reported/<uuid:report_id>/visibility", reported.ReportVisibilityView.as_view(), name="api-report-visibility"),
     path("reported/<uuid:report_id>/file", reported.ReportFileView.as_view(), name="api-report-file"),
     re_path("", NothingHere.as_view(), name="api-nothing"),
 ]

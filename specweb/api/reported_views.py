@@ -21,6 +21,7 @@ from speccore.importers.mapping import mapping_of
 from speccore.importers.places import MAX_BYTES, Refused
 
 from specweb.accounts.models import Team
+from specweb.accounts.scopes import Scope
 from specweb.experiments.models import Visibility
 from specweb.experiments.text import storable
 from specweb.reported import queries, services
@@ -29,6 +30,7 @@ from specweb.reported.services import About, Imported
 
 from . import people_query as query
 from . import people_shapes as shapes
+from .bodies import Sent, sent
 from .describing import BYTES, TEAM, Answer, Query, choice, describe
 from .errors import BadRequest, NotThisType, TooLarge
 from .paging import PAGE, Text, filtered, filters_of, page
@@ -142,6 +144,18 @@ class TemplatesAnswer(Answer):
     templates: list[TemplateLine]
 
 
+class ReportVisibilityAsked(Sent):
+    visibility: Visibility
+
+
+class ReportVisibilityAnswer(Answer):
+    """`changed`: it was another before."""
+
+    report: UUID
+    visibility: str
+    changed: bool
+
+
 class ReportFilter(filters.FilterSet):
     team = Text("team__slug", label="Of this team.")
     tool = filters.ChoiceFilter(choices=[(slug, slug) for slug in SLUGS], label="Of this tool; table: a CSV whose columns were mapped.")
@@ -227,8 +241,8 @@ class ReportsView(PeopleView):
         tool = query.text(request, "tool")
         public = query.one_of(request, "public_table", Yes)
         visibility = query.text(request, "visibility") or Visibility.TEAM
-        data, name, sent = _file_of(request)
-        mapping = _mapping_of(request, team, data, sent)
+        data, name, said = _file_of(request)
+        mapping = _mapping_of(request, team, data, said)
         about = About(
             file_name=query.text(request, "name") or name,
             title=query.text(request, "title"),
@@ -280,6 +294,17 @@ class ReportView(PeopleView):
         return Response(status=204)
 
 
+class ReportVisibilityView(PeopleView):
+    @describe("Change who may read a report", tag=TAG, answer=ReportVisibilityAnswer, body=ReportVisibilityAsked, scope=Scope.MANAGE)
+    def put(self, request: Request, report_id: UUID) -> Response:
+        """For who imported it, and for maintainers of its team; `private` for who imported it alone."""
+        row = _shown(request, report_id)
+        to = sent(request, ReportVisibilityAsked).visibility
+        if not services.may_change(request.user, row) or not services.may_set(request.user, row, to):
+            raise NotAllowed("this report is another's", remedy="Who imported it, or a maintainer of its team, can change who reads it.")
+        return Response({"report": str(row.pk), "visibility": to.value, "changed": services.change_visibility(row, to)})
+
+
 class ReportFileView(OtherThanJson):
     renderer_classes = [Bytes]
 
@@ -299,6 +324,19 @@ class MappingTemplatesView(PeopleView):
         rows = queries.templates_listed(request.user)
         told = [{"id": t.pk, "name": t.name, "team": t.team.slug, "mapping": t.mapping, "updated_at": t.updated_at} for t in rows]
         return Response({"templates": told})
+
+
+class MappingTemplateView(PeopleView):
+    @describe("Remove a kept mapping", tag=TAG, status=204)
+    def delete(self, request: Request, template_id: int) -> Response:
+        """What was imported by it stays. For who kept it, and for maintainers of its team."""
+        row = queries.template_shown(request.user, template_id)
+        if row is None:
+            raise Http404
+        if not services.may_remove_template(request.user, row):
+            raise NotAllowed("this mapping is another's", remedy="Who kept it, or a maintainer of its team, can remove it.")
+        services.delete_template(row)
+        return Response(status=204)
 
 
 def _shown(request: Request, report_id: UUID) -> Report:
@@ -351,12 +389,12 @@ def _file_of(request: Request) -> tuple[bytes, str, str]:
     return content, files[0].name or "", str(request.data.get(MAPPING_FIELD, ""))
 
 
-def _mapping_of(request: Request, team: Team, data: bytes, sent: str) -> Mapping | None:
+def _mapping_of(request: Request, team: Team, data: bytes, text: str) -> Mapping | None:
     """The mapping that came with a table or that is kept under a name. Raises :class:`ReportInvalid`."""
     name = query.text(request, "template")
-    if not sent and not name:
+    if not text and not name:
         return None
-    if sent and name:
+    if text and name:
         raise BadRequest("there are a mapping and a template", "Send one of the two.", parameter="template")
     if name:
         row = queries.template_named(team, name)
@@ -365,7 +403,7 @@ def _mapping_of(request: Request, team: Team, data: bytes, sent: str) -> Mapping
         said: Any = row.mapping
     else:
         try:
-            said = read_json(sent.encode("utf-8", "replace"))
+            said = read_json(text.encode("utf-8", "replace"))
         except ValueError as error:
             raise ReportInvalid((ImportFault(f"is no JSON: {error}", "Send a JSON object.", MAPPING_FIELD),), 1) from None
     try:

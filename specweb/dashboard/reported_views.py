@@ -16,7 +16,7 @@ from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_POST, require_safe
 from speccore.importers import TABLE, TOOLS
 
-from specweb.accounts.services import may_maintain, teams_submitted
+from specweb.accounts.services import teams_submitted
 from specweb.experiments.models import Visibility
 from specweb.experiments.text import storable
 from specweb.reported import queries, services
@@ -84,7 +84,7 @@ def report(request: HttpRequest, report_id: UUID) -> HttpResponse:
         "page": page,
         "n_pages": -(-row.n_runs // n),
         "may_change": services.may_change(request.user, row),
-        "visibilities": [v for v in Visibility if v != row.visibility and _may_set(request, row, v)],
+        "visibilities": [v for v in Visibility if v != row.visibility and services.may_set(request.user, row, v)],
         "is_member": bool(request.user.pk) and request.user.role_in(row.team_id) is not None,
     }
     return render(request, "dashboard/report.html", context)
@@ -106,18 +106,13 @@ def report_file(request: HttpRequest, report_id: UUID) -> HttpResponse:
 def report_visibility(request: HttpRequest, report_id: UUID) -> HttpResponse:
     row = _changeable(request, report_id)
     wanted = request.POST.get("visibility", "")
-    if wanted not in Visibility.values or not _may_set(request, row, Visibility(wanted)):
+    if wanted not in Visibility.values or not services.may_set(request.user, row, Visibility(wanted)):
         raise PermissionDenied
     if services.change_visibility(row, Visibility(wanted)):
         messages.success(request, f"“{row.title}” is {wanted} now.")
     else:
         messages.info(request, f"“{row.title}” was {wanted} already.")
     return redirect("reported-one", row.pk)
-
-
-def _may_set(request: HttpRequest, row: Report, wanted: Visibility) -> bool:
-    """Private is for who imported it; else nobody could see it any more who may change it."""
-    return wanted != Visibility.PRIVATE or row.imported_by_id == request.user.pk
 
 
 @require_POST
@@ -144,7 +139,7 @@ def template_delete(request: HttpRequest, template_id: int) -> HttpResponse:
     row = queries.template_shown(request.user, template_id)
     if row is None:
         raise Http404
-    if not (may_maintain(request.user, row.team) or (row.made_by_id == request.user.pk and row.team in teams_submitted(request.user))):
+    if not services.may_remove_template(request.user, row):
         raise PermissionDenied
     services.delete_template(row)
     messages.success(request, f"The template “{row.name}” is removed; what was imported by it stays.")

@@ -219,6 +219,16 @@ def may_change(user: Any, report: Report) -> bool:
     return own or may_maintain(user, report.team)
 
 
+def may_set(user: Any, report: Report, visibility: Visibility) -> bool:
+    """Private is for who imported it; else nobody could see it any more who may change it."""
+    return visibility != Visibility.PRIVATE or (bool(user.pk) and report.imported_by_id == user.pk)
+
+
+def may_remove_template(user: Any, template: MappingTemplate) -> bool:
+    own = template.made_by_id == user.pk and may_submit(user, template.team)
+    return own or may_maintain(user, template.team)
+
+
 def delete_report(report: Report) -> bool:
     """Takes it out with its file, runs and numbers. False if somebody did before."""
     with transaction.atomic():

@@ -84,5 +84,5 @@ def test_compare_asks_for_it_after_the_page(live_server: Any, people: Any) -> No
             assert "10 runs that other tools" in page.inner_text(".beside-place")
         someone.go(reverse("model", args=["b" * 64]))
         page.locator("#beside").scroll_into_view_if_needed()
-        page.wait_for_function("document.querySelector('.beside-place').innerText.includes('No imported file')")
+        page.wait_for_selector(".beside-place >> text=No imported file")
         assert someone.complaints == []

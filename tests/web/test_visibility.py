@@ -224,6 +224,8 @@ PROGRAMS = {
     "api/v1/runs/blobs/<str:sha256>": Row(put="422 422 403 400 401", query=f"?team={SLUG}"),
     "api/v1/reported/": Row(get=OWN, post="422 422 403 400 401", query=f"?team={SLUG}"),  # no tool's file
     "api/v1/reported/templates": Row(get=OWN),
+    "api/v1/reported/templates/<int:template_id>": Row(delete="204 403 403 404 401"),
+    "api/v1/reported/<uuid:report_id>/visibility": Row(put="200 403 403 404 401", body={"visibility": "public"}),
     "api/v1/reported/<uuid:report_id>": Row(get=READ, delete="204 403 403 404 401"),
     "api/v1/reported/<uuid:report_id>/file": Row(get=READ),
     "api/v1/experiments/<uuid:experiment_id>/visibility": Row(
