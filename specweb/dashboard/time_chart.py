@@ -48,7 +48,7 @@ def time_chart(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str,
     return Chart(
         "time-split",
         "Where the time goes",
-        "each request from sending to its last token; left milliseconds per token of the answers, right shares of the whole",
+        "each request from sending to its last token: milliseconds per token of the answers, and shares of the whole",
         "Parts of the time of each arm and the baseline",
         kind="stacked",
         data=stacked(KEYS, groups, unit="ms per token", shares=True) if groups else None,

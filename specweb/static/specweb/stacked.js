@@ -100,7 +100,7 @@
     }
     for (const r of rows) {
       const end = Math.max(sum(r), r.mark || 0);
-      layout.annotations.push({ ...words, xref: "x", x: end, xshift: 5, yref: "y", y: r.y, yanchor: "middle", text: shown(sum(r)), font: { color: c.ink, size: 12.5, weight: 650 } });
+      layout.annotations.push({ ...words, xref: "x", x: end, xshift: 5, yref: "y", y: r.y, yanchor: "middle", text: shown(sum(r)), font: { color: c.ink, size: 12.5, weight: 650 }, bgcolor: c.bg, borderpad: 1 });
     }
     const title = (text, x, y) => layout.annotations.push({ ...words, xref: "paper", yref: "paper", x, y, yanchor: "bottom", yshift: 2, text: plain(text), font: { color: c.soft, size: 12.5 } });
     if (data.shares) {
