@@ -20,6 +20,7 @@ from speccore.measurement import Interval
 from specweb.experiments.models import Experiment, Host, Job
 from specweb.experiments.services.dispatch import dispatch_waiting
 from specweb.experiments.services.hosts import create_enrolment_code
+from specweb.experiments.services.more import add_blocks
 from specweb.results.models import Attempt, Comparison, Listing
 from specweb.results.services.comparing import compare_job
 from specweb.results.services.parsing import parse_attempt
@@ -80,7 +81,7 @@ def page(client: Client, path: str, **query: str) -> str:
 
 
 @pytest.fixture
-def both(live_server: Any, settings: Any, tmp_path: Path) -> tuple[sample.People, Experiment]:
+def both(live_server: Any, settings: Any, tmp_path: Path) -> tuple[sample.People, Experiment, Machine]:
     """One experiment, run to its end on a host with all cores and on one with a single core."""
     settings.SPECWEB_EVIDENCE_DIR = tmp_path / "evidence"
     people = sample.people()
@@ -93,16 +94,20 @@ def both(live_server: Any, settings: Any, tmp_path: Path) -> tuple[sample.People
     experiment = sample.submitted(people.team, people.owner, sample.spec(**WORK))
     dispatch_waiting(datetime.now(UTC), online_within=timedelta(minutes=5), on_queued=create_trials)
     done(*[m.agent("once") for m in machines])
-    for attempt in Attempt.objects.filter(trial__job__experiment=experiment):
+    read_and_compared(experiment)
+    return people, experiment, machines[0]
+
+
+def read_and_compared(experiment: Experiment) -> None:
+    for attempt in Attempt.objects.filter(trial__job__experiment=experiment, measurement=None):
         parse_attempt(attempt.pk)
-    for job in experiment.jobs.all():
+    for job in experiment.jobs.exclude(state="processed"):
         assert (job.state, job.error) == ("completed", None)
         assert compare_job(job.pk, datetime.now(UTC))
-    return people, experiment
 
 
-def test_hosts_of_different_speed_stand_side_by_side_and_are_never_mixed(both: tuple[sample.People, Experiment]) -> None:
-    people, experiment = both
+def test_hosts_of_different_speed_stand_side_by_side_and_are_never_mixed(both: tuple[sample.People, Experiment, Machine]) -> None:
+    people, experiment, machine = both
     fast, slow = Host.objects.get(name="fast"), Host.objects.get(name="slow")
     assert fast.inventory is not None
     assert slow.inventory is not None
@@ -137,3 +142,15 @@ def test_hosts_of_different_speed_stand_side_by_side_and_are_never_mixed(both: t
     assert "other than in the first row" in shown
     assert re.search(r"hardware: CPU · .* cores", shown)
     assert "Both intervals hold" in shown or "have no value in common" in shown or "no interval that counts" in shown
+
+    first = Job.objects.get(host=fast)
+    more = add_blocks(first, 1, by="owner")
+    dispatch_waiting(datetime.now(UTC), online_within=timedelta(minutes=5), on_queued=create_trials)
+    done(machine.agent("once"))  # to the agent it is a job like any other
+    read_and_compared(experiment)
+    joined = Comparison.objects.current().get(job=first).parsed
+    assert sorted(joined.block_values) == [1, 2, 3, 4]
+    assert joined.joined is not None
+    assert (joined.joined.n_first, joined.joined.n_blocks) == (3, 4)
+    assert not Comparison.objects.filter(job=more).exists()
+    assert Comparison.objects.current().filter(job__host=slow).count() == 1
