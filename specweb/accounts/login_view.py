@@ -21,18 +21,22 @@ class Login(LoginView):
     redirect_authenticated_user = True
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        standing = _too_often(request)
+        standing = too_often(request)
         if standing is None:
             return super().post(request, *args, **kwargs)
         form = self.get_form_class()(request, initial={"username": request.POST.get("username", "")[:150]})
-        words = f"Too many tries from here. Wait {standing.reset_s} s, then try again."
-        answer = self.render_to_response(self.get_context_data(form=form, wait=words))
+        answer = self.render_to_response(self.get_context_data(form=form, wait=wait_words(standing)))
         answer.status_code = 429
         answer["Retry-After"] = str(standing.reset_s)
         return answer
 
 
-def _too_often(request: HttpRequest) -> Standing | None:
+def wait_words(standing: Standing) -> str:
+    return f"Too many tries from here. Wait {standing.reset_s} s, then try again."
+
+
+def too_often(request: HttpRequest) -> Standing | None:
+    """Counts a try with the name of a form; where that was one too many, until when to wait."""
     address, name = address_of(request), request.POST.get("username", "").strip().casefold()
     most = settings.SPECWEB_LOGINS_PER_MINUTE
     for rate, who in ((Rate("login", most), f"{address} {name}"), (Rate("logins", most * NAMES_AT_ONE_ADDRESS), address)):

@@ -16,6 +16,7 @@ from django.utils.encoding import escape_uri_path
 from django.views.defaults import bad_request as plain_bad_request
 from speccore.yamltext import MAX_BYTES, data_to_yaml
 
+from specweb.accounts.login_view import too_often, wait_words
 from specweb.experiments import offers
 
 from .form_data import data_of
@@ -31,6 +32,10 @@ def log_in_and_go_on(request: HttpRequest) -> HttpResponse | None:
     """For a form that came without a session: logs in with the name and password that came along, or asks for them. None: logged in."""
     if request.POST.get("do") != "login":
         return ended(request)
+    if standing := too_often(request):
+        answer = ended(request, wait=wait_words(standing))
+        answer.status_code, answer["Retry-After"] = 429, str(standing.reset_s)
+        return answer
     form = AuthenticationForm(request, data=request.POST)
     if not form.is_valid():
         return ended(request, form)
@@ -41,11 +46,11 @@ def log_in_and_go_on(request: HttpRequest) -> HttpResponse | None:
     return None
 
 
-def ended(request: HttpRequest, login_form: AuthenticationForm | None = None) -> HttpResponse:
+def ended(request: HttpRequest, login_form: AuthenticationForm | None = None, wait: str = "") -> HttpResponse:
     """A page that asks to log in and holds all that was typed; for a script, a sentence in the place for notices."""
     if request.headers.get("HX-Request"):
         return _notice(request, "dashboard/_form_ended.html", {})
-    context = {"login_form": login_form or AuthenticationForm(request), "carried": _carried(request)}
+    context = {"login_form": login_form or AuthenticationForm(request), "carried": _carried(request), "wait": wait}
     return render(request, "dashboard/form_ended.html", context, status=403)
 
 

@@ -63,6 +63,7 @@ def pages(done: sample.Run, running: sample.Run) -> dict[str, str]:
     table = reported(done)
     return {
         "overview": "/",
+        "API": reverse("api-docs"),
         "reported": reverse("reported"),
         "import": reverse("reported-new"),
         "columns of a table": reverse("reported-draft", args=[table]),

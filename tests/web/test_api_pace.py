@@ -152,6 +152,16 @@ class TestTheLoginForm:
         clock.now += 60
         assert self.tried("owner", "the right password").status_code == 302
 
+    def test_so_does_the_form_that_renews_a_session(self, world: World, limits: Any) -> None:
+        world.owner.set_password("the right password")
+        world.owner.save()
+        sent = {"do": "login", "username": "owner", "name": "what was typed"}
+        seen = [Client().post("/experiments/new", sent | {"password": f"guess {n}"}).status_code for n in range(2)]
+        held = Client().post("/experiments/new", sent | {"password": "the right password"})
+        assert (seen, held.status_code) == ([403, 403], 429)
+        assert "Too many tries" in held.content.decode()
+        assert "what was typed" in held.content.decode()
+
     def test_a_stranger_locks_nobody_out(self, world: World, limits: Any) -> None:
         world.owner.set_password("the right password")
         world.owner.save()
