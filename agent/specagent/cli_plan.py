@@ -128,7 +128,9 @@ def _lines(e: Expected, budget_s: float | None) -> list[str]:
     width = max(len(name) for name, _ in rows)
     told = [f"{name:{width}}  {_choice(p)}" for name, p in rows if p is not None]
     if isinstance(e.as_typed, PlanChoice) and len(e.as_typed.percent_at) > 1:
-        told.append("as it stands, by point: " + ", ".join(f"{key} {plus_minus(percent)}" for key, percent in e.as_typed.percent_at.items()))
+        told.append(
+            "as it stands, by point: " + ", ".join(f"{key} {plus_minus(percent)}" for key, percent in e.as_typed.percent_at.items())
+        )
     return [*told, f"the widest 95 % interval is meant; widths are {e.basis}"]
 
 
