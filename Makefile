@@ -8,7 +8,7 @@ TESTS ?= tests
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo test test-docker test-vllm check format bench bench-probe bench-coverage bench-aa bench-synthetic bench-sequential bench-web chaos up environment python
+.PHONY: demo test test-docker test-vllm check format bench bench-probe bench-coverage bench-aa bench-synthetic bench-sequential bench-web chaos fuzz-api up environment python
 
 # Without an interpreter nothing else can say what is missing.
 python:
