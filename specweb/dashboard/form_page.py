@@ -50,7 +50,7 @@ def read_sent(pairs: Sequence[tuple[str, str]]) -> Sent:
         sent,
         key=str(sent.submission_key or uuid.uuid4()),
         view="yaml" if sent.view == "yaml" else "form",
-        visibility="public" if sent.visibility == "public" else "team",
+        visibility=sent.visibility if sent.visibility in ("private", "public") else "team",
     )
 
 

@@ -166,7 +166,7 @@ def _submit(request: HttpRequest, teams: Sequence[Team], team: Team, sent: Sent)
     # One form, sent twice, is one experiment; changed in between, it is another one.
     key = uuid.uuid5(sent.submission_key or uuid.uuid4(), f"{spec.spec_hash()} {sent.visibility}")
     again = Experiment.objects.filter(team=team, submission_key=key).exists()
-    visibility = Visibility.PUBLIC if sent.visibility == "public" else Visibility.TEAM
+    visibility = Visibility(sent.visibility) if sent.visibility in Visibility.values else Visibility.TEAM
     try:
         experiment = submit(spec, team, request.user, visibility, submission_key=key)
     except SpecError as error:  # what it names went away after the check

@@ -13,11 +13,13 @@ from playwright.sync_api import Page
 from speccore.importers.csv_table import table_of
 from speccore.importers.mapping import proposed
 
+from specweb.accounts.invitations import invite
 from specweb.experiments.models import Host, Job
 from specweb.experiments.services.submission import seed_workload
 from specweb.reported.models import Report
 from specweb.reported.services import About, import_file, keep_draft
 from specweb.results.models import Listing
+from specweb.results.services.publishing import publish, withdraw
 from tests.browser.visitors import CHROMIUM, draw_all, visitor
 from tests.imports.recorded import content
 from tests.web import sample
@@ -55,6 +57,25 @@ def reported(done: sample.Run) -> UUID:
     import_file(table, team, owner, About(source_url="https://example.org/t"), mapping=proposed(found.headers, found.samples))
     import_file(content("vllm-0.32-ngram.json"), team, owner, About(notes="of last spring"))
     return keep_draft(table, team, owner, {"file_name": "t.csv", "tool": "table"}, datetime.now(UTC)).pk
+
+
+def of_people(done: sample.Run) -> dict[str, str]:
+    """Pages of teams, invitations and published versions: one that stands, a corrected one, a withdrawn one."""
+    team, owner, now = done.experiment.team, done.experiment.created_by, datetime.now(UTC)
+    secret = invite(team, owner, role="viewer", now=now).url.rpartition("/")[2]
+    for reason in ("", "a wrong name", "another"):
+        last = publish(done.experiment, owner, now=now, reason=reason, hosts=True)
+    withdraw(last, owner, now=now, reason="the GPU was shared")
+    return {
+        "team": reverse("team", args=[team.slug]),
+        "a new team": reverse("team-new"),
+        "invited": reverse("join", args=[secret]),
+        "audit log": reverse("audit"),
+        "share": reverse("experiment-share", args=[done.experiment.pk]),
+        "published": reverse("publication", args=[done.experiment.pk, 2]),
+        "corrected": reverse("publication", args=[done.experiment.pk, 1]),
+        "withdrawn": reverse("publication", args=[done.experiment.pk, 3]),
+    }
 
 
 def pages(done: sample.Run, running: sample.Run) -> dict[str, str]:
@@ -98,6 +119,7 @@ def pages(done: sample.Run, running: sample.Run) -> dict[str, str]:
         "workloads": reverse("workloads"),
         "workload": reverse("workload", args=[own.pk]),
         "upload of prompts": reverse("workload-new"),
+        **of_people(done),
     }
 
 
@@ -114,7 +136,13 @@ def test_axe_finds_nothing_serious(live_server, both, width, scheme):
             draw_all(someone.page)
             found[name] = serious(someone.page)
         someone.page.context.clear_cookies()
-        for name, path in (("login", "/login/"), ("visitor's overview", "/")):
+        visitors = (
+            ("login", "/login/"),
+            ("visitor's overview", "/"),
+            ("lost password", "/password/reset"),
+            ("invited", addresses["invited"]),
+        )
+        for name, path in visitors:
             someone.go(path)
             found[name] = serious(someone.page)
     assert not {name: findings for name, findings in found.items() if findings}

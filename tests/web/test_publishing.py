@@ -10,14 +10,17 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
 from django.utils import timezone
+from speccore import workloads
 from speccore.errors import NotAllowed, NotPossible
 
 from specweb.accounts.models import AuditEntry, Membership, Role, User
 from specweb.experiments.models import Experiment, Host, Job, Visibility, Workload
 from specweb.experiments.services.sharing import change_visibility, may_share
+from specweb.experiments.services.submission import seed_workload
 from specweb.results.models import Analysis, Comparison, Publication, Withdrawal
 from specweb.results.services.publishing import ReasonMissing, publish, withdraw
 from tests.web import sample
+from tests.web.form_client import FormClient
 from tests.web.test_account import as_user, text_of
 
 pytestmark = pytest.mark.django_db
@@ -102,6 +105,7 @@ class TestPublishing:
         assert comparison.verdict in text
         assert "xeon" not in page.content.decode()
         assert "owner" not in text
+        assert "leads to what it was computed from" not in text
         assert Client().get(f"/experiments/{run.experiment.pk}/").status_code == 302
 
     def test_it_keeps_its_numbers_whatever_is_computed_later(self, people: sample.People, run: sample.Run) -> None:
@@ -214,3 +218,14 @@ class TestPublishing:
         for path in (f"/p/{run.experiment.pk}/v2", f"/p/{run.experiment.pk}/v2.json", "/p/00000000-0000-7000-8000-000000000000/v1"):
             assert Client().get(path).status_code == 404, path
         assert as_user(people.owner).post(f"/p/{run.experiment.pk}/v9/withdraw", {"reason": "x"}).status_code == 404
+
+
+def test_the_form_submits_for_oneself_alone(people: sample.People) -> None:
+    for content in workloads.builtin().values():
+        seed_workload(content)
+    sample.host_with_inventory(people.team)
+    form = FormClient(people.owner)
+    form.change(visibility="private").press("preview")
+    assert form["visibility"] == "private"  # it stays chosen
+    form.press("submit")
+    assert [Experiment.objects.visible_to(u).count() for u in (people.owner, people.mate)] == [1, 0]
