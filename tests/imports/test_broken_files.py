@@ -74,7 +74,7 @@ def test_not_a_number_is_refused_with_its_line(tool: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(share=st.floats(0, 0.995))
 def test_a_file_that_ends_too_early_gives_no_run_of_its_last_text(name: str, share: float) -> None:
     whole = content(name)
@@ -93,7 +93,7 @@ values = st.one_of(
 
 
 @pytest.mark.parametrize("tool", ONE_OF_EACH)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_whatever_stands_in_one_place_is_read_or_refused_in_words(tool: str, data: st.DataObject) -> None:
     whole = json.loads(content(ONE_OF_EACH[tool]))
