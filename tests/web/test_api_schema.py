@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
@@ -92,6 +93,9 @@ def test_its_page_tells_of_every_operation(db: Any) -> None:
     text = answer.content.decode()
     assert all(f'id="{it["operationId"]}"' in text and path in text for (_, path), it in operations().items())
     assert all(f'id="model-{name}"' in text for name in schema()["components"]["schemas"])
+    assert "scope <code>read</code>" in text
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
     assert "style=" not in text
     assert "<script>" not in text
 
