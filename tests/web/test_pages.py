@@ -40,6 +40,16 @@ def people() -> sample.People:
 OF_THE_FORM = {"experiment-new", "experiment-preview", "presets"}
 OF_BUILDS = {"runtimes", "runtime"}
 ACROSS = {"compare", "compare-charts", "compare-history", "compare-why", "models", "model", "hardware"}
+OF_PUBLISHING = {
+    "experiment-share",
+    "experiment-visibility",
+    "experiment-publish",
+    "publication",
+    "publication-json",
+    "publication-newest",
+    "publication-withdraw",
+    "published-file",
+}
 OF_WORKLOADS = {f"workload{rest}" for rest in ("s", "", "-new", "-file", "-share", "-archive", "-restore", "-delete")}
 
 
@@ -67,7 +77,7 @@ def every_page(run: sample.Run) -> dict[str, str]:
 
 def test_every_address_has_a_visibility_test(people):
     open_to_all = {"overview", "running", "login", "logout"}  # what the first two list has its own test
-    elsewhere = test_pages_control.NAMES | OF_THE_FORM | OF_BUILDS | ACROSS | OF_WORKLOADS
+    elsewhere = test_pages_control.NAMES | OF_THE_FORM | OF_BUILDS | ACROSS | OF_WORKLOADS | OF_PUBLISHING
     assert {p.name for p in urls.urlpatterns} == open_to_all | set(every_page(small(people))) | elsewhere
 
 
