@@ -307,9 +307,14 @@ def _comparisons(copy: Copy, part: Part, seed: int) -> Iterator[dict[str, str]]:
 
 def _listings(copy: Copy, part: Part, seed: int) -> Iterator[dict[str, str]]:
     at = {name: i for i, name in enumerate(part.columns)}
+    compared = copy.template.part("results_comparison")
+    moved = changed(compared, _comparisons(copy, compared, seed))
+    told = {(c := dict(zip(moved.columns, row, strict=True)))["id"]: c for row in moved.rows}
     for row in part.rows:
-        old = row[at["target_hash"]]
+        old, own = row[at["target_hash"]], told[row[at["comparison_id"]]]
         yield {
+            "recommended": own["recommended"],
+            "lower_end": own["ci_low"] if own["ci_low"] != "\\N" else own["speedup"],
             "team_id": str(copy.team),
             "visibility": copy.visibility,
             "submitter_id": str(copy.member),
