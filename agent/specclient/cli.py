@@ -1,0 +1,1 @@
+"""The command line ``specweb``: experiments, results and hosts of a SpecWeb service, from a shell and from CI."""
