@@ -51,6 +51,9 @@ WRONG = {
     "45 furlongs": "behind the number",
     "4k": "behind the number",
     "--5": "is no number",
+    "1" + " " * 1_900 + "fast": "behind the number",  # to be told at once: patterns may not try every way to part the spaces
+    "1" + "’" * 1_900: "is no number",
+    "1" + "*" * 1_900: "is no number",
 }
 
 
@@ -194,6 +197,8 @@ def test_a_column_that_the_table_lacks_is_named() -> None:
 
 
 BAD_TABLES = {
+    "no words": (b",,\n,,\n", "no cell"),
+    "an empty quotation": (b'""\n', "no cell"),
     "header only": (b"a,b\n", "no row"),
     "one column": (b"a\n1\n", "one column"),
     "a nameless column": (b"a,,c\n1,2,3\n", "no name"),

@@ -21,6 +21,8 @@ WORDS = {
     **dict.fromkeys(("w", "watt", "watts"), "W"),
 }
 UNITS = ("tokens/s", "requests/s", "ms", "s", "tokens", "requests", "%", "share", "×", "MiB", "W", "")
+#: No figure with its unit is longer, and no cell has more footnotes.
+MOST_LETTERS, MOST_NOTES = 100, 8
 _FOOTNOTE = re.compile(r"(?:\s*(\*{1,3}|[†‡§¶#]|\[\w{1,3}\]|\^\w{1,2}|[¹²³⁴-⁹]+|\([^()]{1,60}\)))$")
 _ABOUT = re.compile(r"^(?:~|≈|ca\.?|about|approx\.?|roughly)\s*", re.IGNORECASE)
 _SPREAD = re.compile(r"\s*(?:±|\+/-|\+-)\s*(\S.*)$")
@@ -51,8 +53,8 @@ class Figure:
 
 def figure(text: str, unit: str, decimal: str = ".") -> Figure | None:
     """What a cell says in ``unit``; None where it says that nothing is known. Raises :class:`CellWrong`."""
-    left, notes = text.strip(), list[str]()
-    while found := _FOOTNOTE.search(left):
+    left, notes = " ".join(text.split()), list[str]()  # runs of spaces would cost the patterns their cube
+    while len(notes) < MOST_NOTES and (found := _FOOTNOTE.search(left)):
         notes.insert(0, found[1])
         left = left[: found.start()].rstrip()
     if left.lower() in MISSING:
@@ -63,6 +65,8 @@ def figure(text: str, unit: str, decimal: str = ".") -> Figure | None:
     if spread := _SPREAD.search(left):
         notes.append(f"± {spread[1]}")
         left = left[: spread.start()]
+    if len(left) > MOST_LETTERS:
+        raise CellWrong("is no number", "Leave the cell empty, or write - where nothing was measured.")
     note = ", ".join(notes)
     if (ends := _RANGE.match(left)) and not left.startswith("-"):
         _refuse_unit(ends[4] or ends[2], unit)

@@ -42,6 +42,8 @@ def table_of(data: bytes) -> Table:
         rows = [(reader.line_num, tuple(cell.strip() for cell in row)) for row in reader if any(cell.strip() for cell in row)]
     except csv.Error as error:
         raise Refused(ImportFault(f"is no CSV: {error}", "Save the table as CSV again.", line=reader.line_num)) from None
+    if not rows:
+        raise Refused(ImportFault("has no cell with a word", "Choose the file that holds the table.", line=1))
     (line, headers), body = rows[0], rows[1:]
     _refuse_headers(headers, line)
     if not body:
