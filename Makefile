@@ -8,7 +8,7 @@ TESTS ?= tests
 
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
-.PHONY: demo test test-docker test-vllm check format bench bench-probe bench-coverage bench-aa bench-synthetic bench-sequential bench-web chaos fuzz-api up environment python
+.PHONY: demo test test-docker test-vllm check format bench bench-probe bench-coverage bench-aa bench-synthetic bench-sequential bench-web bench-watch chaos fuzz-api up environment python
 
 # Without an interpreter nothing else can say what is missing.
 python:
@@ -81,6 +81,10 @@ bench-synthetic: environment
 # else to do, with 20 GB of free disk.
 bench-web: environment
 	$(IN_VENV) -m bench.web $(if $(ATTEMPTS),--attempts $(ATTEMPTS)) $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out "$(OUT)")
+
+# OUT= N= : how often a watch's alert is false, and how soon it finds a change, simulated (a minute).
+bench-watch: environment
+	$(IN_VENV) -m bench.watching $(if $(N),--n $(N)) $(if $(OUT),--out "$(OUT)")
 
 # RUNS= SEED= OUT= : random faults on the small models; the result as JSON.
 chaos: environment
