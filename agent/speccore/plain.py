@@ -12,7 +12,7 @@ from typing import Any
 MAX_DEPTH = 100
 MAX_DIGITS = 300
 #: What is not seen, moves a terminal's cursor, or turns the direction of writing.
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def read_json(text: str | bytes, *, lenient: bool = False) -> Any:
