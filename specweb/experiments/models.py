@@ -42,10 +42,11 @@ class Visibility(models.TextChoices):
 
 
 class Origin(models.TextChoices):
-    """Who ran it: hosts that polled this service, or somebody's own agent that uploaded what it found."""
+    """Who ran it: hosts that polled this service, somebody's own agent that uploaded what it found, or another server."""
 
     SERVICE = "service", "service"
     SELF_RUN = "self-run", "self-run"
+    IMPORTED = "imported", "imported"
 
 
 class ExperimentQuerySet(models.QuerySet["Experiment"]):
@@ -336,6 +337,7 @@ class Job(models.Model):
     #: A job that adds blocks to the answer of an earlier one, on the same host: see services.more.
     extends = models.ForeignKey("self", on_delete=models.RESTRICT, null=True, related_name="extensions")
     blocks = models.JSONField(null=True)  # the numbers of the blocks that it runs; null: all of the experiment's
+    gives_way = models.BooleanField(default=False)  # nobody waits for it: its host takes every other job first
     block_runs = models.JSONField(default=dict)  # block: its run that counts, where that is not the first
     looked_after = models.PositiveIntegerField(default=0)  # the last block with which an early look was taken
     decided = models.JSONField(default=dict)  # by early looks: arm → the block after which it needs no other

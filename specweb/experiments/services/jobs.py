@@ -95,10 +95,10 @@ def claim_next_job(host: Host, now: datetime, *, on_granted: Callable[[Job, Leas
 
 
 def _candidates(host: Host) -> list[tuple[UUID, str]]:
-    """Jobs with their states: those that the host holds, then those that are queued on it, oldest first."""
+    """Jobs with their states: those that the host holds, then those that are queued on it, oldest first, at last what gives way."""
     states = [JobState.QUEUED.value, *(s.value for s in HELD)]
     jobs = Job.objects.filter(host=host, state__in=states).exclude(state=JobState.QUEUED.value, pause_requested_at__isnull=False)
-    found = list(jobs.order_by("queued_at", "id").values_list("pk", "state"))
+    found = list(jobs.order_by("gives_way", "queued_at", "id").values_list("pk", "state"))
     return sorted(found, key=lambda job: job[1] == JobState.QUEUED)
 
 

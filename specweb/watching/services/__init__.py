@@ -1,0 +1,1 @@
+"""What changes watches, alerts and notices."""
