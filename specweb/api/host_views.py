@@ -129,10 +129,11 @@ class RevokeView(PeopleView):
 
 
 class EnrolCodeView(PeopleView):
-    @describe("Codes with which a machine could still become a host", tag="Hosts", answer=CodesAnswer)
+    @describe("Codes with which a machine could still become a host", tag="Hosts", answer=CodesAnswer, query=[TEAM])
     def get(self, request: Request) -> Response:
-        """Of teams that you maintain; the codes themselves are shown only when they are made."""
-        found = open_enrolment_codes(teams_maintained(request.user), timezone.now())
+        """Of teams that you maintain, or of one; the codes themselves are shown only when they are made."""
+        slug, teams = query.text(request, "team"), teams_maintained(request.user)
+        found = open_enrolment_codes(teams.filter(slug=slug) if slug else teams, timezone.now())
         return Response({"codes": [_code(c) for c in found]})
 
     @describe("A code that lets one machine become a host", tag="Hosts", answer=CodeAnswer, status=201, query=[TEAM], scope=Scope.MANAGE)
