@@ -21,8 +21,8 @@ from .quality_results import AgreementResult, QualityMeasure, SamplingResult
 from .settled_results import CameWith
 from .time_split_results import TimeSplit
 
-PARSER_VERSION = 4
-ANALYSIS_VERSION = 4
+PARSER_VERSION = 5
+ANALYSIS_VERSION = 5
 
 
 class DrafterCounts(Peer):
