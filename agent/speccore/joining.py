@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import extending
 from .differences import difference
@@ -57,15 +58,30 @@ def joined_plan(parts: Sequence[tuple[JobPlan, Collection[int]]]) -> JobPlan:
     return JobPlan(seed=first.seed, trials=[t.model_copy(update={"index": i}) for i, t in enumerate(trials)], workloads=first.workloads)
 
 
-def own_blocks(parts: Sequence[tuple[Collection[int], Collection[int]]]) -> list[frozenset[int]]:
-    """Which blocks count in each part, of those that it (planned, measured): one that was run again counts where it was measured last."""
-    found = []
-    for i, (planned, _) in enumerate(parts):
-        later = {block for _, measured in parts[i + 1 :] for block in measured}
-        earlier = {block for _, measured in parts[:i] for block in measured}
-        unmeasured = set(planned) - set(parts[i][1])
-        found.append(frozenset(set(planned) - later - (earlier & unmeasured)))
-    return found
+class Part(NamedTuple):
+    """Blocks of one job: what it was to run, how many trials of each gave a number, and what is whole: nothing of it is left to run."""
+
+    planned: Collection[int]
+    measured: Mapping[int, int]
+    whole: Collection[int]
+
+
+def own_blocks(parts: Sequence[Part]) -> list[frozenset[int]]:
+    """Which blocks count in each part: one that was run again counts where it was whole first.
+
+    Where it never was, it counts where most of it was measured, of equals the last.
+
+    Were a whole block replaced by running it again, one could cancel and try again until the numbers please.
+    """
+    return [frozenset(block for block in part.planned if _counts_in(i, block, parts)) for i, part in enumerate(parts)]
+
+
+def _counts_in(i: int, block: int, parts: Sequence[Part]) -> bool:
+    """A block without a number counts nowhere, and stays with all that were to run it."""
+    there = [n for n, part in enumerate(parts) if block in part.planned]
+    measured = [n for n in there if block in parts[n].measured]
+    whole = [n for n in measured if block in parts[n].whole]
+    return i == (whole[0] if whole else max(measured, key=lambda n: (parts[n].measured[block], n), default=i))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from speccore import extending
 from speccore.agreeing import Found, agreement
 from speccore.extending import ADDED, WRONG_IN_ALL, FirstLooks, expected_half_width, joined_confidence
-from speccore.joining import Joined, own_blocks, what_differs
+from speccore.joining import Joined, Part, own_blocks, what_differs
 from speccore.plan import plan_again, plan_job, plan_more
 from speccore.stats import CONFIDENCE, t_quantile
 from speccore.workload import Item, Workload
@@ -96,9 +96,18 @@ def test_what_counts_as_seen_before_is_the_first_part_that_had_an_answer() -> No
     assert parts((1, 2, 3), (4, 5)).seen([1, 2, 3]) is None
 
 
-def test_a_block_counts_where_it_was_measured_last() -> None:
-    assert own_blocks([([1, 2, 3, 4], [1, 2, 3]), ([3, 4], [3, 4])]) == [{1, 2}, {3, 4}]
-    assert own_blocks([([1, 2, 3], [1, 2]), ([3], [])]) == [{1, 2, 3}, {3}]
+def test_a_block_counts_where_it_was_whole_first_else_where_most_of_it_was_measured() -> None:
+    begun = Part([1, 2, 3, 4], {1: 3, 2: 3, 3: 2}, [1, 2])
+    assert own_blocks([begun, Part([3, 4], {3: 3, 4: 3}, [3, 4])]) == [{1, 2}, {3, 4}]
+    assert own_blocks([begun, Part([3, 4], {3: 2}, [])]) == [{1, 2, 4}, {3, 4}]
+    # Stopped after its first start, the second try takes nothing away from the first.
+    assert own_blocks([begun, Part([3, 4], {3: 1}, [])]) == [{1, 2, 3, 4}, {4}]
+    assert own_blocks([Part([1, 2, 3], {1: 3, 2: 3}, [1, 2]), Part([3], {}, [])]) == [{1, 2, 3}, {3}]
+
+
+def test_a_whole_block_is_not_replaced_by_running_it_again() -> None:
+    seen = Part([4, 5, 6], {4: 3, 5: 3}, [4, 5])
+    assert own_blocks([seen, Part([4, 5, 6], {4: 3, 5: 3, 6: 3}, [4, 5, 6])]) == [{4, 5}, {6}]
 
 
 def test_what_differs_is_named_with_both_values() -> None:

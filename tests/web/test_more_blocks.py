@@ -221,8 +221,11 @@ def test_a_failed_job_of_added_blocks_keeps_what_it_measured_and_can_be_tried_ag
     assert sorted(current(run.job).parsed.block_values) == [1, 2, 3, 4]
     again = retry_job(job, now=NOW, by="owner")
     assert (again.extends_id, again.blocks) == (run.job.pk, [4, 5, 6])
-    ran(run, again)
-    assert sorted(current(run.job).parsed.block_values) == [1, 2, 3, 4, 5, 6]
+    anew = ran(run, again)
+    answer = current(run.job)
+    assert sorted(answer.parsed.block_values) == [1, 2, 3, 4, 5, 6]
+    # A block that was whole stays as it was seen: else one could stop and try again until it pleases.
+    assert set(answer.analysis.parsed.attempts_used) == {str(a.pk) for a in [*run.attempts, *more.attempts, *anew.attempts[2:]]}
 
 
 def test_a_cancelled_addition_that_no_host_took_leaves_the_way_free() -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from speccore.jobstate import FINAL, JobState
-from speccore.joining import Joined, joined_plan, lasting_fields, own_blocks, what_differs
+from speccore.joining import Joined, Part, joined_plan, lasting_fields, own_blocks, what_differs
 from speccore.measurement import JoinedPart
 from speccore.plan import last_blocks
 from speccore.protocol import JobPlan
 
 from specweb.experiments.models import Job
 from specweb.experiments.services.plans import family_of
-from specweb.results.models import Attempt
+from specweb.results.models import Attempt, Trial
 
 #: A job in one of these brings no further number.
 ENDED = FINAL | {JobState.COMPLETED}
@@ -51,7 +52,8 @@ def basis_of(job: Job) -> Basis:
         told = [JoinedPart(job=str(home.pk), blocks=sorted({a.trial.block for a in measured[home.pk]}), differs=differs[job.pk])]
         return Basis(job, JobPlan.model_validate(job.plan), {job.pk: _planned(job)}, told=told)
     joined = [j for j in ended if not differs[j.pk]]
-    counted = own_blocks([(_planned(j), {a.trial.block for a in measured[j.pk]}) for j in joined])
+    gave = {a.trial.arm_id for j in joined for a in measured[j.pk]}
+    counted = own_blocks([Part(_planned(j), Counter(a.trial.block for a in measured[j.pk]), _whole(j, measured[j.pk], gave)) for j in joined])
     blocks = {j.pk: own for j, own in zip(joined, counted, strict=True)}
     told = [
         JoinedPart(
@@ -71,6 +73,15 @@ def _alone(job: Job) -> Basis:
 
 def _planned(job: Job) -> frozenset[int]:
     return frozenset(t.block for t in JobPlan.model_validate(job.plan).trials)
+
+
+def _whole(job: Job, measured: Collection[Attempt], gave: Collection[int]) -> set[int]:
+    """Blocks in which no trial lacks its numbers, of the arms that ``gave`` any: one that never runs keeps no block open."""
+    good = {a.trial_id for a in measured}
+    last = last_blocks(job.experiment.parsed_spec, job.decided)
+    trials = list(Trial.objects.filter(job=job, arm__in=gave).select_related("arm"))
+    lacking = {t.block for t in trials if t.pk not in good and t.block <= last.get(t.arm.name, t.block)}
+    return {t.block for t in trials} - lacking
 
 
 def _measured(job: Job) -> list[Attempt]:
