@@ -53,7 +53,9 @@ def basis_of(job: Job) -> Basis:
         return Basis(job, JobPlan.model_validate(job.plan), {job.pk: _planned(job)}, told=told)
     joined = [j for j in ended if not differs[j.pk]]
     gave = {a.trial.arm_id for j in joined for a in measured[j.pk]}
-    counted = own_blocks([Part(_planned(j), Counter(a.trial.block for a in measured[j.pk]), _whole(j, measured[j.pk], gave)) for j in joined])
+    counted = own_blocks(
+        [Part(_planned(j), Counter(a.trial.block for a in measured[j.pk]), _whole(j, measured[j.pk], gave)) for j in joined]
+    )
     blocks = {j.pk: own for j, own in zip(joined, counted, strict=True)}
     told = [
         JoinedPart(
