@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from speccore import attached, budget, plan
+from speccore import attached, plan, spans
 from speccore.cautions import Place, cautions
 from speccore.errors import SpecError, SpecWebError
 from speccore.estimate import Minutes, job_minutes
@@ -48,7 +48,7 @@ def add_command(actions: Any, common: argparse.ArgumentParser, read: Read) -> No
 
 def _span(text: str) -> float:
     try:
-        return budget.seconds_of(text)
+        return spans.seconds_of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -118,7 +118,7 @@ def _expected(spec: ExperimentSpec, planned: JobPlan, host: Host, runs: Path, bu
 
 
 def _lines(e: Expected, budget_s: float | None) -> list[str]:
-    asked = e.asked if budget_s is None else f"{budget.in_words(budget_s)}"
+    asked = e.asked if budget_s is None else f"{spans.in_words(budget_s)}"
     rows: list[tuple[str, PlanChoice | Withheld | None]] = [
         ("as it stands", e.as_typed),
         (f"for {asked}", e.proposal),
@@ -143,5 +143,5 @@ def _choice(p: PlanChoice | Withheld) -> str:
 
 def _span_words(low: float, high: float) -> str:
     """Minutes as a range in words."""
-    words = [budget.in_words(60 * m) for m in (low, high)]
+    words = [spans.in_words(60 * m) for m in (low, high)]
     return words[0] if words[0] == words[1] else " to ".join(words)

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from speccore import budget, plan
+from speccore import budget, plan, spans
 from speccore.errors import SpecError
 from speccore.estimate import job_minutes
 from speccore.presets import DRAFT, TARGET, Preset, Role, preset, presets
@@ -77,7 +77,7 @@ def add_commands(actions: Any, common: argparse.ArgumentParser) -> None:
 
 def _seconds(text: str) -> float:
     try:
-        return budget.seconds_of(text)
+        return spans.seconds_of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -165,14 +165,14 @@ def _tell_plan(spec: ExperimentSpec, host: Host, workloads: dict[str, Workload],
     per_block = len(planned.trials) // spec.blocks
     say: Callable[[str], None] = (lambda text: None) if quiet else (lambda text: print(text, file=sys.stderr))
     say(
-        f"plan: {spec.blocks} block{'' if spec.blocks == 1 else 's'} of {per_block} start{'' if per_block == 1 else 's'}, in {budget.in_words(budget_s)} at most"
+        f"plan: {spec.blocks} block{'' if spec.blocks == 1 else 's'} of {per_block} start{'' if per_block == 1 else 's'}, in {spans.in_words(budget_s)} at most"
     )
     guess = _guess(spec, host, planned)
     if guess is None:
         say("how long a block takes is known after the first")
         return None
     low, high, basis = guess
-    say(f"a block takes {budget.in_words(low)} to {budget.in_words(high)} ({basis})")
+    say(f"a block takes {spans.in_words(low)} to {spans.in_words(high)} ({basis})")
     decision = budget.before_start(budget_s, low, spec.blocks)
     if decision.start:
         if decision.why_not:

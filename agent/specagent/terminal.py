@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from speccore.budget import in_words
 from speccore.protocol import AttemptReport, Running
+from speccore.spans import in_words
 
 OK, BAD_INPUT, FAILED, INTERRUPTED = 0, 2, 3, 130
 

@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from speccore.budget import seconds_of
 from speccore.plain import one_line
+from speccore.spans import seconds_of
 
 from .client import Client, read_file
 from .errors import BadInput, NotFound

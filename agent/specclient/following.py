@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from speccore.budget import in_words
+from speccore.spans import in_words
 
 from .client import Client
 from .errors import ApiError, ClientError, ServerFailed, TooManyRequests, Unreachable

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import position_text, settled, table
-from .budget import in_words
 from .inventory import HostInventory, ModelInfo, RuntimeInfo
 from .markdown import Part, code, fenced, folded, paragraph, table_row, text
 from .measurement import Interval, JobAnalysis
+from .spans import in_words
 from .spec import EngineSettings, ExperimentSpec, Point
 from .task_text import task_lines
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from rest_framework.request import Request
-from speccore.budget import span_of
+from speccore.spans import span_of
 
 from .errors import BadRequest
 

@@ -15,8 +15,8 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
-from speccore.budget import span_of
 from speccore.errors import SpecError, UnknownModel
+from speccore.spans import span_of
 from speccore.spec import SpecProblem
 
 from specweb.accounts.models import Team, User

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from speccore.budget import before_start, blocks_that_fit, in_words, next_block, seconds_of
+from speccore.budget import before_start, blocks_that_fit, next_block
+from speccore.spans import in_words, seconds_of
 
 
 def test_whole_blocks_only() -> None:
