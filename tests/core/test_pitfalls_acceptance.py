@@ -150,7 +150,16 @@ def test_pitfall_18_each_kind_of_work_has_its_own_answer_and_no_number_stands_fo
     analysis = analyse_job(spec, plan, ran, [], JobFacts(noise_floor=0.005))
     assert [(c.workload, c.verdict.word) for c in analysis.comparisons] == [("count", "keep"), ("prose", "disable")]
     assert [a["word"] for a in analysis.answers] == ["keep", "disable"]
-    assert set(type(analysis).model_fields) == {"analysis_version", "comparisons", "checks", "answers", "attempts_used", "sampling", "fit"}
+    assert set(type(analysis).model_fields) == {
+        "analysis_version",
+        "comparisons",
+        "checks",
+        "answers",
+        "attempts_used",
+        "sampling",
+        "fit",
+        "parts",
+    }
 
 
 def test_pitfall_19_a_drafter_whose_first_token_is_hardly_ever_right_is_broken() -> None:
