@@ -108,12 +108,24 @@ SPECWEB_STALLED_AFTER_S = _number("SPECWEB_STALLED_AFTER_S", 30.0)
 SPECWEB_HOST_LOST_AFTER_S = _number("SPECWEB_HOST_LOST_AFTER_S", 24 * 3600.0)
 SPECWEB_WAITING_FOR_S = _number("SPECWEB_WAITING_FOR_S", 7 * 24 * 3600.0)
 
+# Watches: how often they are looked at, how many a team may have, and repeats of all of them in 24 hours.
+SPECWEB_WATCH_EVERY_S = _number("SPECWEB_WATCH_EVERY_S", 20.0)
+SPECWEB_WATCHES_PER_TEAM = int(_number("SPECWEB_WATCHES_PER_TEAM", 50))
+SPECWEB_WATCH_RUNS_PER_DAY = int(_number("SPECWEB_WATCH_RUNS_PER_DAY", 48))
+# Notices: a host silent for so long is told of; hosts (host or host:port) that webhooks may reach although they are inside or
+# without TLS; and domains whose addresses may get mail without being a member's.
+SPECWEB_HOST_SILENT_S = _number("SPECWEB_HOST_SILENT_S", 900.0)
+SPECWEB_NOTICE_ALLOW = [host.lower() for host in _list("SPECWEB_NOTICE_ALLOW")]
+SPECWEB_NOTICE_MAIL_DOMAINS = [domain.lower() for domain in _list("SPECWEB_NOTICE_MAIL_DOMAINS")]
+
 #: Requests a minute to the people's API, by token, and by address where none or no valid one came; 0: as many as one likes.
 SPECWEB_REQUESTS_PER_MINUTE = int(_number("SPECWEB_REQUESTS_PER_MINUTE", 600))
 SPECWEB_UPLOADS_PER_MINUTE = int(_number("SPECWEB_UPLOADS_PER_MINUTE", 6000))
 SPECWEB_OPEN_REQUESTS_PER_MINUTE = int(_number("SPECWEB_OPEN_REQUESTS_PER_MINUTE", 60))
 #: Tries of a name at the login form, by name and address.
 SPECWEB_LOGINS_PER_MINUTE = int(_number("SPECWEB_LOGINS_PER_MINUTE", 10))
+#: Mails (invitations, confirmed addresses, lost passwords) that one person or address may cause; one mailbox gets a sixth of it.
+SPECWEB_MAILS_PER_HOUR = int(_number("SPECWEB_MAILS_PER_HOUR", 30))
 
 
 def cache_at(broker_url: str) -> dict[str, object]:

@@ -25,6 +25,7 @@ os.environ["SPECWEB_STATIC_FROM_SOURCE"] = "1"
 # Tests ask faster than people and programs; those of the limits set their own.
 for _kind in ("REQUESTS", "UPLOADS", "OPEN_REQUESTS", "LOGINS"):
     os.environ[f"SPECWEB_{_kind}_PER_MINUTE"] = "0"
+os.environ["SPECWEB_MAILS_PER_HOUR"] = "0"
 django.setup()
 # How long one example takes is the machine's to say.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])

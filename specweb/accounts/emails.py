@@ -15,6 +15,7 @@ from django.urls import reverse
 
 from . import audit
 from .invitations import mail_works
+from .mail_rates import refuse_too_much
 from .models import User
 from .services import AccountError
 
@@ -32,6 +33,8 @@ def set_email(user: User, email: str) -> bool:
             raise AccountError(f"{email[:80]!r} is no e-mail address.") from None
     if email == user.email and (user.email_confirmed_at or not email):
         return False
+    if email and mail_works():
+        refuse_too_much(user, email)
     with transaction.atomic():
         was = user.email
         User.objects.filter(pk=user.pk).update(email=email, email_confirmed_at=None)

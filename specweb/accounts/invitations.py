@@ -15,6 +15,7 @@ from django.db.models import F
 from django.urls import reverse
 
 from . import audit
+from .mail_rates import refuse_too_much
 from .models import Invitation, Membership, Role, Team, User
 from .services import AccountError
 from .tokens import hash_of, new_secret
@@ -51,6 +52,8 @@ def invite(team: Team, by: User, *, role: str, now: datetime, email: str = "", d
     """
     email = email.replace("\x00", "").strip()
     _check(role, email, days, uses)
+    if email and mail_works():
+        refuse_too_much(by, email)
     secret, digest = new_secret(SECRET_KIND)
     with transaction.atomic():
         Team.objects.select_for_update(no_key=True).get(pk=team.pk)

@@ -5,6 +5,7 @@ Times are counted by name and address together, so that nobody locks somebody el
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Any
 
 from django.conf import settings
@@ -37,7 +38,8 @@ def wait_words(standing: Standing) -> str:
 
 def too_often(request: HttpRequest) -> Standing | None:
     """Counts a try with the name of a form; where that was one too many, until when to wait."""
-    address, name = address_of(request), request.POST.get("username", "").strip().casefold()
+    # As the form reads names: "ａlice" with a wide letter logs in as alice.
+    address, name = address_of(request), unicodedata.normalize("NFKC", request.POST.get("username", "").strip()).casefold()
     most = settings.SPECWEB_LOGINS_PER_MINUTE
     for rate, who in ((Rate("login", most), f"{address} {name}"), (Rate("logins", most * NAMES_AT_ONE_ADDRESS), address)):
         standing = count(rate, who)

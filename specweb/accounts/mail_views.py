@@ -18,6 +18,8 @@ from django.views.decorators.http import require_http_methods, require_safe
 from . import audit
 from .emails import confirm_email, set_email
 from .invitations import mail_works
+from .mail_rates import mailed_too_often
+from .rates import address_of
 from .services import AccountError
 from .views import account_page, posted
 
@@ -65,7 +67,15 @@ class Reset(django_views.PasswordResetView):
         return super().get_context_data(**kwargs) | {"mail_works": mail_works()}
 
     def form_valid(self, form: Any) -> HttpResponse:
-        return super().form_valid(form) if mail_works() else self.render_to_response(self.get_context_data(form=form))
+        if not mail_works():
+            return self.render_to_response(self.get_context_data(form=form))
+        standing = mailed_too_often(address_of(self.request), form.cleaned_data["email"])
+        if standing is None:
+            return super().form_valid(form)
+        form.add_error("email", f"Too many mails were asked for in this hour. Wait {-(-standing.reset_s // 60)} min, then try again.")
+        answer = self.render_to_response(self.get_context_data(form=form), status=429)
+        answer["Retry-After"] = str(standing.reset_s)
+        return answer
 
 
 class ResetConfirm(django_views.PasswordResetConfirmView):

@@ -186,8 +186,8 @@ def _new_account(claims: dict[str, Any], now: datetime) -> User:
 def _free_name(claims: dict[str, Any], email: str) -> str:
     wished = claims.get("preferred_username")
     base = re.sub(r"[^\w.+-]+", "-", wished if isinstance(wished, str) and wished else email.partition("@")[0]).strip("-")[:140] or "person"
-    taken = set(User.objects.filter(username__startswith=base).values_list("username", flat=True))
-    return next(name for name in (base, *(f"{base}-{i}" for i in range(2, len(taken) + 3))) if name not in taken)
+    taken = {name.lower() for name in User.objects.filter(username__istartswith=base).values_list("username", flat=True)}
+    return next(name for name in (base, *(f"{base}-{i}" for i in range(2, len(taken) + 3))) if name.lower() not in taken)
 
 
 def follow_groups(user: User, groups: Any) -> None:

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.forms import BaseUserCreationForm
+from django.contrib.auth.forms import UserCreationForm
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError
 from django.http import Http404, HttpRequest, HttpResponse
@@ -141,8 +141,8 @@ def _join_page(request: HttpRequest, secret: str, invitation: Any, status: int =
     return render(request, "accounts/join.html", context, status=status)
 
 
-class AccountForm(BaseUserCreationForm):
-    """A name and a password, twice."""
+class AccountForm(UserCreationForm):
+    """A name, which may not be another's in other letter cases, and a password, twice."""
 
     class Meta:
         model = User

@@ -9,11 +9,11 @@ from typing import Any
 from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.models import Session
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from . import audit
-from .models import ApiToken, LoginLink, Membership, Role, Team, User
+from .models import ApiToken, Invitation, LoginLink, Membership, Role, Team, User
 from .scopes import Scope
 from .tokens import hash_of, new_secret
 
@@ -144,7 +144,7 @@ def token_of(secret: str, now: datetime) -> ApiToken | None:
 
 
 def set_role(team: Team, user: User, role: Role | None) -> None:
-    """Gives a person a role in a team, or with None takes them out of it.
+    """Gives a person a role in a team, or with None takes them out of it. Who is no maintainer any more leaves no open invitation.
 
     Raises :class:`AccountError` if the team would be left without a maintainer who may log in.
     """
@@ -157,11 +157,22 @@ def set_role(team: Team, user: User, role: Role | None) -> None:
         if role is None:
             Membership.objects.filter(team=team, user=user).delete()
         else:
-            Membership.objects.update_or_create(team=team, user=user, defaults={"role": role})
+            Membership.objects.update_or_create(team=team, user=user, defaults={"role": role, "by_group": False})
+        if was == Role.MAINTAINER and role != Role.MAINTAINER:
+            _withdraw_invitations(team, user)
         if was != role:
             audit.record(
                 "member.role", user.pk, user.get_username(), team=team, before=was or "not in the team", after=role or "not in the team"
             )
+
+
+def _withdraw_invitations(team: Team, user: User) -> None:
+    """Those that a person made: with the link of one they could come back."""
+    now = timezone.now()
+    for invitation in Invitation.objects.filter(team=team, made_by=user, withdrawn_at=None, expires_at__gt=now, n_used__lt=F("max_uses")):
+        Invitation.objects.filter(pk=invitation.pk).update(withdrawn_at=now)
+        why = f"{user.get_username()} is no maintainer any more"
+        audit.record("invitation.withdraw", invitation.pk, team=team, reason=why)
 
 
 def end_sessions(user: User, *, but: str | None, now: datetime) -> int:
