@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import django_filters as filters
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 from speccore.questions import arm_words
 
+from specweb.exports.comparison_filter import ABOUT, ComparisonFilter
 from specweb.results import compare_queries
 from specweb.results.models import Listing
 
@@ -20,18 +20,9 @@ from . import people_query as query
 from . import people_shapes as shapes
 from .answers import Figure
 from .describing import Answer, Query, describe
-from .paging import N_MOST, N_SHOWN, PAGE, Text, filtered, filters_of, next_place, no_cursor, page, place_in
+from .paging import N_MOST, N_SHOWN, PAGE, filtered, filters_of, next_place, no_cursor, page, place_in
 from .people_auth import PeopleView
 
-ABOUT = {
-    "target": "Target model as a host calls it; results with the same weights under another name are found too.",
-    "engine": "Engine.",
-    "work": "Workload with its version, such as count@1.",
-    "concurrency": "Requests at once.",
-    "context": "Tokens of context that are occupied.",
-    "hardware": "As results name it.",
-    "mode": "Speculation mode.",
-}
 NUMBER = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
 FILTERS = [Query(n, ABOUT[n], NUMBER if n in compare_queries.NUMBERS else {"type": "string"}) for n in compare_queries.FILTERS]
 
@@ -152,31 +143,6 @@ class CompareChoicesView(PeopleView):
         chosen, choices = _chosen(request), compare_queries.choices(request.user)
         told = {name: choices.of(name, chosen) for name in compare_queries.FILTERS}
         return Response({"choices": told, "complete": choices.complete})
-
-
-class ComparisonFilter(filters.FilterSet):
-    target = Text(label="Target model as its host calls it.")
-    target_hash = Text(label="Target model by the hash of its files.")
-    engine = Text(label=ABOUT["engine"])
-    work = Text("workload", label=ABOUT["work"])
-    concurrency = filters.NumberFilter(label=ABOUT["concurrency"])
-    context = filters.NumberFilter("occupied_context", label=ABOUT["context"])
-    hardware = Text(label=ABOUT["hardware"])
-    mode = Text(label=ABOUT["mode"])
-    question = Text("question_key", label="Results that answer the same question.")
-    experiment = filters.UUIDFilter("experiment_id", label="Of one experiment.")
-    job = filters.UUIDFilter("comparison__job_id", label="Of one job.")
-    host = filters.UUIDFilter("host_id", label="Measured on this host.")
-    team = Text("experiment__team__slug", label="Of this team's experiments.")
-    verdict = Text("comparison__verdict", label="keep, shorten, disable, inconclusive, invalid or not engaged.")
-    recommended = filters.BooleanFilter("comparison__recommended", label="The arm to use for its work.")
-    self_run = filters.BooleanFilter(label="Uploaded, or measured by this service.")
-    since = filters.IsoDateTimeFilter("measured_at", "gte", label="Measured then or later.")
-    until = filters.IsoDateTimeFilter("measured_at", "lt", label="Measured before.")
-
-    class Meta:
-        model = Listing
-        fields: list[str] = []
 
 
 class ComparisonsView(PeopleView):

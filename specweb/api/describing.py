@@ -79,6 +79,7 @@ REFUSED = {
     426: "The message is of a protocol that is not spoken here.",
     429: "Too many requests: `Retry-After` says when to come again.",
     500: "The service failed on this request.",
+    501: "The service was installed without what this needs: `remedy` names it.",
     507: "The service has no room left.",
 }
 #: What an answer without a model is.
@@ -92,7 +93,7 @@ def describe(
     *,
     tag: str,
     answer: type[BaseModel] | None = None,
-    media: str = JSON,
+    media: str | Mapping[str, Any] = JSON,
     status: int = 200,
     also: Mapping[int, str] | None = None,
     body: Any = None,
@@ -102,15 +103,19 @@ def describe(
     scope: Scope | None = None,
     token_free: bool = False,
 ) -> Callable[[Method], Method]:
-    """``also``: further good statuses with the same answer. ``body``: a model, or media type → model or JSON schema.
+    """``also``: further good statuses with the same answer. ``media``: one type, or media type → JSON schema of several.
+
+    ``body``: a model, or media type → model or JSON schema.
 
     ``scope`` is by default READ for GET and SUBMIT for all else. ``token_free``: the address is open to everybody.
     """
 
     def decorate(method: Method) -> Method:
         needed = scope or _BY_METHOD.get(method.__name__, Scope.SUBMIT)
-        told: Any = answer if answer is not None else _OF_MEDIA.get(media, {"type": "string"})
-        good = {(code, media): OpenApiResponse(told, why) for code, why in {status: summary, **(also or {})}.items()}
+        forms = {media: _OF_MEDIA.get(media, {"type": "string"})} if isinstance(media, str) else dict(media)
+        told: dict[str, Any] = {m: answer if answer is not None else it for m, it in forms.items()}
+        statuses = {status: summary, **(also or {})}
+        good = {(code, m): OpenApiResponse(it, why) for code, why in statuses.items() for m, it in told.items()}
         refusals = {*_ALWAYS, *refuses} - ({401, 403} if token_free else set())
         if len(inspect.signature(method).parameters) > 2:
             refusals.add(404)

@@ -41,6 +41,7 @@ STATUS = {
     "hash_mismatch": 422,
     "protocol_not_supported": 426,
     "too_many_requests": 429,
+    "form_not_installed": 501,
 }
 
 

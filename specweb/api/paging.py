@@ -19,7 +19,7 @@ from rest_framework.exceptions import NotFound
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 
-from specweb.experiments.text import storable
+from specweb.exports.texts import Text as Text
 
 from . import people_query as query
 from .describing import Query, whole
@@ -35,13 +35,6 @@ _KINDS: list[tuple[type, dict[str, Any]]] = [
     (filters.BooleanFilter, {"type": "boolean"}),
     (filters.NumberFilter, {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}),
 ]
-
-
-class Text(filters.CharFilter):
-    """Equal to a text that a database can hold."""
-
-    def filter(self, qs: Any, value: Any) -> Any:
-        return super().filter(qs, storable(value) if value else value)
 
 
 class _Pages(CursorPagination):

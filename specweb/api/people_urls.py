@@ -2,8 +2,10 @@
 
 from django.urls import path, re_path
 
+from . import archive_views as archives
 from . import catalogue_views as catalogue
 from . import compare_views as compared
+from . import export_views as exports
 from . import host_views as hosts
 from . import more_views as more
 from . import number_views as numbers
@@ -93,3 +95,14 @@ urlpatterns = [
     path("reported/<uuid:report_id>/file", reported.ReportFileView.as_view(), name="api-report-file"),
     re_path("", NothingHere.as_view(), name="api-nothing"),
 ]
+    path("exports/comparisons", exports.ComparisonsFileView.as_view(), name="api-export-comparisons"),
+    path("exports/experiments", exports.ExperimentsFileView.as_view(), name="api-export-experiments"),
+    path("exports/attempts", exports.AttemptsFileView.as_view(), name="api-export-attempts"),
+    path("exports/probes", exports.ProbesFileView.as_view(), name="api-export-probes"),
+    path("exports/numbers", exports.NumbersFileView.as_view(), name="api-export-numbers"),
+    path("exports/evidence", exports.EvidenceFileView.as_view(), name="api-export-evidence"),
+    path("exports/hosts", exports.HostsFileView.as_view(), name="api-export-hosts"),
+    path("exports/workloads", exports.WorkloadsFileView.as_view(), name="api-export-workloads"),
+    path("exports/reported", exports.ReportedFileView.as_view(), name="api-export-reported"),
+    path("exports/audit", exports.AuditFileView.as_view(), name="api-export-audit"),
+    path("experiments/<uuid:experiment_id>/archive", archives.ExperimentArchiveView.as_view(), name="api-experiment-archive"),

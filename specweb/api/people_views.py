@@ -20,6 +20,7 @@ from specweb.experiments.models import Experiment, Visibility
 from specweb.experiments.services.preview import preview
 from specweb.experiments.services.silence import Limits, host_state
 from specweb.experiments.services.submission import submit_once
+from specweb.exports.experiment_filter import ORDERS, ExperimentFilter
 from specweb.results import api_queries, page_queries
 from specweb.results.cost_queries import trial_costs
 from specweb.results.pilot_queries import pilots
@@ -29,7 +30,6 @@ from . import people_query as query
 from . import people_shapes as shapes
 from .describing import TEAM, YAML, Query, choice, describe
 from .errors import KeyReused, SpecInvalid
-from .experiment_filter import ORDERS, ExperimentFilter
 from .paging import PAGE, filtered, filters_of, page
 from .people_auth import PeopleView, submitting_team
 from .people_body import EXPERIMENT, PARSERS, body_of

@@ -10,6 +10,7 @@ from uuid_utils.compat import uuid7
 from specweb.accounts.models import Team, User
 from specweb.experiments.models import Arm, Experiment, Host, Job, Lease, Point, Viewer
 
+from .import_models import ArchiveImport as ArchiveImport
 from .publication_models import Publication as Publication
 from .publication_models import Withdrawal as Withdrawal
 from .tally_models import ListingTally as ListingTally
@@ -261,7 +262,8 @@ class Listing(models.Model):
     backend = models.CharField(max_length=40, blank=True)
     setup = models.CharField(max_length=400, blank=True)  # in words: what the experiment set of how the engine sits on its host
     not_restarted = models.BooleanField()
-    self_run = models.BooleanField()
+    self_run = models.BooleanField()  # nobody here saw it run: uploaded, or imported from another server
+    imported = models.BooleanField(default=False)
     judged = models.BooleanField()  # its verdict judges a ratio
     recommended = models.BooleanField(default=False)
     lower_end = models.FloatField(null=True)

@@ -65,6 +65,11 @@ def open_blob(blob: Blob) -> BinaryIO:
     return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).stream_reader(raw, read_across_frames=True, closefd=True)
 
 
+def open_stored(blob: Blob) -> BinaryIO:
+    """The bytes as they are stored, compressed; the caller closes the file. Raises ``OSError`` if it is gone."""
+    return _path(blob.path).open("rb")
+
+
 def open_at_line(blob: Blob, line: int) -> tuple[BinaryIO, int, int | None]:
     """The uncompressed bytes from shortly before a line (from 1): the stream, the number of the line that it begins in, and
     how many lines the file has where that is known. The caller closes the stream. Raises ``OSError`` if the file is gone."""

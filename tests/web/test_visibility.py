@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from specweb.exports.tables import TABLES
 from tests.web.everything import MARKER, POINT, PRIVATE, SLUG, SMALL, Everything, everything, is_for_programs, routes
 from tests.web.sample import NASTY, spec
 
@@ -245,6 +246,8 @@ PROGRAMS = {
     "api/v1/teams/<slug:slug>/invitations/<int:invitation_id>": Row(delete=MAINTAIN),
     "api/v1/audit": Row(get=OWN),
     "api/v1/": Row(get=NOWHERE, post=NOWHERE, put=NOWHERE),
+    **{f"api/v1/exports/{table}": Row(get=OWN) for table in TABLES},
+    "api/v1/experiments/<uuid:experiment_id>/archive": Row(get=READ, public={"GET": OWN}),
     "agent/v1/enrol": Row(post="400 400 400 400 400"),
     "agent/v1/poll": Row(post=NOBODY),  # a person's token is none of an agent's
     "agent/v1/inventory": Row(post=NOBODY),

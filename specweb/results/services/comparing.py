@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 from uuid import UUID
 
 from django.db import DatabaseError, transaction
@@ -16,13 +15,14 @@ from speccore.measurement import ComparisonResult, Interval, JobAnalysis
 from speccore.outages import TrialFailure
 from uuid_utils.compat import uuid7
 
-from specweb.experiments.models import Job
+from specweb.experiments.models import Job, Origin
 from specweb.experiments.services.jobs import fail_job, move_job
 from specweb.experiments.text import storable
 from specweb.results.models import Analysis, Attempt, Comparison, EvidenceFile
 from specweb.results.queries import error_of, unparsed_attempts
 
 from .answers import answers_of
+from .archive_facts import imported_facts, imported_floors, shares_machine
 from .joining import basis_of, is_joined
 from .listings import list_comparisons
 from .noise_floor import floors_of_job
@@ -156,9 +156,10 @@ def analyse(job: Job) -> JobAnalysis:
     spec = experiment.parsed_spec
     measured = [a for a in attempts if a.accepted and a.measurement is not None]
     n_blocks = len({a.trial.block for a in measured if a.trial.arm.is_baseline})
+    elsewhere = imported_facts(home) if experiment.origin == Origin.IMPORTED else None
     facts = JobFacts(
-        floors=floors_of_job(home, spec, n_blocks, _measured_at(job, measured)),
-        shares_cores=_shares_machine(home),
+        floors=imported_floors(elsewhere) if elsewhere else floors_of_job(home, spec, n_blocks, _measured_at(job, measured)),
+        shares_cores=elsewhere["shares_machine"] if elsewhere else shares_machine(home),
         hashes_verified=not damaged,  # every file was hashed again when it was parsed
         n_hashes=EvidenceFile.objects.filter(attempt__in=attempts).count(),
         hash_problem="; ".join(damaged),
@@ -228,12 +229,3 @@ def _comparison(job: Job, analysis: Analysis, c: ComparisonResult, arm_id: int, 
         reason=c.verdict.reason[:80],
         recommended=c.recommended,
     )
-
-
-def _shares_machine(job: Job) -> bool:
-    """Whether the engine ran on the machine that this service runs on: both then name the same boot."""
-    try:
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return False
-    return job.inventory is not None and job.inventory.content.get("boot_id", "").strip() == boot_id

@@ -31,8 +31,9 @@ def list_comparisons(job: Job, analysis: JobAnalysis, comparisons: Sequence[Comp
     for row, result in zip(comparisons, analysis.comparisons, strict=True):
         values = values_of(spec, job, points[row.point_id], alias, result, analysis.checks, ended)
         if values is not None:
-            self_run = job.experiment.origin == Origin.SELF_RUN
-            listing = Listing(comparison=row, experiment_id=job.experiment_id, host_id=job.host_id, self_run=self_run)
+            origin = job.experiment.origin
+            marks = {"self_run": origin != Origin.SERVICE, "imported": origin == Origin.IMPORTED}
+            listing = Listing(comparison=row, experiment_id=job.experiment_id, host_id=job.host_id, **marks)
             for name, value in storable(values).items():
                 setattr(listing, name, value)
             new.append(listing)

@@ -12,7 +12,7 @@ from specweb.experiments.models import Experiment, Origin, Visibility
 from specweb.experiments.text import storable
 from specweb.results.api_queries import in_state
 
-from .paging import Text
+from .texts import Text
 
 ORDERS = {"newest": ("-id",), "oldest": ("id",), "name": ("name", "-id")}
 
