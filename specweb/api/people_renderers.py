@@ -1,4 +1,4 @@
-"""Answers that are not JSON: an experiment as YAML, prompts as lines of JSON, and stored bytes."""
+"""Answers that are not JSON: an experiment as YAML, a report as Markdown, prompts as lines of JSON, and stored bytes."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ class Text(Yaml):
 
     media_type = "application/jsonl"
     format = "jsonl"
+
+
+class Markdown(Yaml):
+    media_type = "text/markdown"
+    format = "md"
 
 
 class Bytes(BaseRenderer):

@@ -12,6 +12,7 @@ from . import number_views as numbers
 from . import people_jobs as jobs
 from . import people_views as views
 from . import publish_views as publish
+from . import report_views as reports
 from . import reported_views as reported
 from . import run_views as runs
 from . import schema_views, workload_more
@@ -35,6 +36,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/more", more.MoreView.as_view(), name="api-job-more"),
     path("jobs/<uuid:job_id>/rest", more.RestView.as_view(), name="api-job-rest"),
     path("jobs/<uuid:job_id>/spec.yaml", jobs.JobSpecView.as_view(), name="api-job-spec"),
+    path("jobs/<uuid:job_id>/report.md", reports.JobReportView.as_view(), name="api-job-report"),
     path("jobs/<uuid:job_id>/evidence", jobs.EvidenceListView.as_view(), name="api-evidence-list"),
     path("attempts/<uuid:attempt_id>/evidence/<str:name>", jobs.EvidenceView.as_view(), name="api-evidence"),
     path("experiments/check", starts.CheckView.as_view(), name="api-check"),
@@ -93,8 +95,6 @@ urlpatterns = [
     path("reported/templates/<int:template_id>", reported.MappingTemplateView.as_view(), name="api-mapping-template"),
     path("reported/<uuid:report_id>/visibility", reported.ReportVisibilityView.as_view(), name="api-report-visibility"),
     path("reported/<uuid:report_id>/file", reported.ReportFileView.as_view(), name="api-report-file"),
-    re_path("", NothingHere.as_view(), name="api-nothing"),
-]
     path("exports/comparisons", exports.ComparisonsFileView.as_view(), name="api-export-comparisons"),
     path("exports/experiments", exports.ExperimentsFileView.as_view(), name="api-export-experiments"),
     path("exports/attempts", exports.AttemptsFileView.as_view(), name="api-export-attempts"),
@@ -106,3 +106,5 @@ urlpatterns = [
     path("exports/reported", exports.ReportedFileView.as_view(), name="api-export-reported"),
     path("exports/audit", exports.AuditFileView.as_view(), name="api-export-audit"),
     path("experiments/<uuid:experiment_id>/archive", archives.ExperimentArchiveView.as_view(), name="api-experiment-archive"),
+    re_path("", NothingHere.as_view(), name="api-nothing"),
+]

@@ -11,10 +11,9 @@ from django.utils.http import content_disposition_header
 from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 
-from specweb.experiments.services.reproducing import reproduction_of
-from specweb.results import page_queries, report_queries
+from specweb.results import page_queries, report_text
 
-from . import report_page
+
 from .llama_swap import slug
 from .views import chosen_job, missing
 
@@ -27,19 +26,14 @@ def report(request: HttpRequest, experiment_id: UUID) -> HttpResponse:
     if found is None:
         return missing(request)
     job = chosen_job(found, request.GET.get("job", ""))
-    analysis = page_queries.newest_analysis(job)
-    if analysis is None:
-        raise Http404
-    told = report_page.markdown(
+    told = report_text.report_of(
         found,
         job,
-        analysis,
-        page_queries.frozen_inventory(job),
-        report_queries.evidence_hashes(job),
-        reproduction_of(job),
         permalink=f"{settings.SPECWEB_BASE_URL}{reverse('experiment', args=[found.pk])}?job={job.pk}",
         reproduce=f"{settings.SPECWEB_BASE_URL}{reverse('experiment-new')}?reproduce={job.pk}",
     )
+    if told is None:
+        raise Http404
     response = HttpResponse(told, content_type="text/markdown; charset=utf-8")
     response["Content-Disposition"] = content_disposition_header(True, f"{slug(found.name)}-report.md") or "attachment"
     return response

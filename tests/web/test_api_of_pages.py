@@ -63,7 +63,7 @@ OF_PAGE = {
     "evidence": "api-evidence",
     "raw": "api-evidence",
     "runs": "api-trials",
-    "report": "api-experiment",
+    "report": "api-job-report",
     "experiment-share": "api-visibility api-publications",
     "experiment-visibility": "api-visibility",
     "experiment-publish": "api-publications",

@@ -16,13 +16,13 @@ from speccore.markdown import MOST_CHARS
 from speccore.measurement import Interval
 from speccore.spec import parse_spec
 
-from specweb.dashboard import report_page
 from specweb.experiments.models import Experiment, Host, Visibility
-from specweb.results import page_queries
+from specweb.results import page_queries, report_text
 from specweb.results.models import EvidenceFile
 from specweb.results.report_queries import evidence_hashes
 from tests.web import sample
 from tests.web.pages import SMALL, as_user, small
+from tests.web.people_api import Program, error
 
 pytestmark = pytest.mark.django_db
 
@@ -58,6 +58,15 @@ def test_it_has_the_page_s_answer_and_numbers_and_leads_back_to_them(people, set
     assert len(re.findall(r"^\*\*Integrity\*\* .*checks\).*$", told, re.MULTILINE)) == 1
     assert "--spec-draft-n-max 3" in told
     assert "CPU · Intel Xeon" in told
+
+
+def test_a_program_gets_the_same(people):
+    run = small(people)
+    page = report(as_user(people.owner), run)
+    assert Program(people.mate).get(f"jobs/{run.job.pk}/report.md").content.decode() == page
+    waiting = sample.submitted(people.team, people.owner, sample.spec(**SMALL)).jobs.get()
+    assert error(Program(people.owner).get(f"jobs/{waiting.pk}/report.md"), 404)
+    assert error(Program(people.stranger).get(f"jobs/{run.job.pk}/report.md"), 404)
 
 
 def test_the_hashes_are_those_of_models_build_and_evidence(people):
@@ -141,7 +150,7 @@ def test_a_large_one_fits_and_takes_few_statements(people):
     many = analysis.model_copy(update={"comparisons": analysis.comparisons * 2_000})
     job = page_queries.experiment_shown(people.owner, run.experiment.pk).jobs.first()
     files = evidence_hashes(job) * 50
-    told = report_page.markdown(
+    told = report_text.markdown(
         run.experiment, job, many, page_queries.frozen_inventory(job), files, run.experiment.spec, permalink="https://x/y", reproduce="r"
     )
     assert len(told.encode("utf-16-le")) // 2 <= MOST_CHARS

@@ -217,6 +217,7 @@ PROGRAMS = {
     "api/v1/jobs/<uuid:job_id>/more": Row(post=IDLE, public={"POST": "409 409 403 403 401"}, query="?blocks=2"),
     "api/v1/jobs/<uuid:job_id>/rest": Row(post=IDLE, public={"POST": "409 409 403 403 401"}),
     "api/v1/jobs/<uuid:job_id>/spec.yaml": Row(get=READ, public={"GET": OWN}),
+    "api/v1/jobs/<uuid:job_id>/report.md": Row(get=READ, public={"GET": OWN}),
     "api/v1/jobs/<uuid:job_id>/evidence": Row(get=READ, public={"GET": OWN}),
     "api/v1/attempts/<uuid:attempt_id>/evidence/<str:name>": Row(get=READ, public={"GET": OWN}),
     "api/v1/hosts/": Row(get=OWN),
@@ -245,9 +246,9 @@ PROGRAMS = {
     "api/v1/teams/<slug:slug>/invitations": Row(get=MAINTAIN, post="201 403 403 404 401", body={"role": "viewer"}),
     "api/v1/teams/<slug:slug>/invitations/<int:invitation_id>": Row(delete=MAINTAIN),
     "api/v1/audit": Row(get=OWN),
-    "api/v1/": Row(get=NOWHERE, post=NOWHERE, put=NOWHERE),
     **{f"api/v1/exports/{table}": Row(get=OWN) for table in TABLES},
     "api/v1/experiments/<uuid:experiment_id>/archive": Row(get=READ, public={"GET": OWN}),
+    "api/v1/": Row(get=NOWHERE, post=NOWHERE, put=NOWHERE),
     "agent/v1/enrol": Row(post="400 400 400 400 400"),
     "agent/v1/poll": Row(post=NOBODY),  # a person's token is none of an agent's
     "agent/v1/inventory": Row(post=NOBODY),

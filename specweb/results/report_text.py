@@ -1,4 +1,4 @@
-"""An answered job as a Markdown report for an issue or a pull request. No database access of its own."""
+"""An answered job as a Markdown report for an issue or a pull request. :func:`report_of` alone reads the database."""
 
 from __future__ import annotations
 
@@ -13,11 +13,22 @@ from speccore.measurement import JobAnalysis
 from speccore.yamltext import data_to_yaml
 
 from specweb.experiments.models import Experiment, Job, Origin, Visibility
-from specweb.results.report_queries import EvidenceHash
+from specweb.experiments.services.reproducing import reproduction_of
+from specweb.results import page_queries
+from specweb.results.report_queries import EvidenceHash, evidence_hashes
 
 #: Attempts whose records' hashes are listed; the digest is over all files of all of them.
 _MOST_HASHES = 40
 _RECORDS = "records.jsonl"
+
+
+def report_of(found: Experiment, job: Job, *, permalink: str, reproduce: str) -> str | None:
+    """None before there is an answer. ``permalink``: the job's page; ``reproduce``: where a form with its experiment is."""
+    analysis = page_queries.newest_analysis(job)
+    if analysis is None:
+        return None
+    inventory, files, again = page_queries.frozen_inventory(job), evidence_hashes(job), reproduction_of(job)
+    return markdown(found, job, analysis, inventory, files, again, permalink=permalink, reproduce=reproduce)
 
 
 def markdown(
