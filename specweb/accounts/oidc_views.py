@@ -29,6 +29,10 @@ class _Start(library.OIDCAuthenticationRequestView):
 class _Callback(library.OIDCAuthenticationCallbackView):
     get_settings = staticmethod(setting)
 
+    def login_failure(self) -> HttpResponse:
+        self.request.oidc_refused = getattr(self.request, "oidc_refused", FAILED)
+        return super().login_failure()  # type: ignore[no-any-return]
+
 
 @require_GET
 @never_cache
@@ -49,6 +53,9 @@ def callback(request: HttpRequest) -> HttpResponse:
     if not is_on():
         raise Http404
     linking = request.session.get(LINKING)
+    if "error" in request.GET:  # the library would log out whoever is logged in, and any page can send a person here
+        log.info("the provider refused a login: %r", request.GET["error"][:80])
+        return _back(request, FAILED)
     try:
         answer: HttpResponse = _Callback.as_view()(request)
     except OidcRefused as error:
@@ -56,11 +63,9 @@ def callback(request: HttpRequest) -> HttpResponse:
     except (SuspiciousOperation, requests.RequestException, jwt.PyJWTError, KeyError, ValueError, TypeError) as error:
         log.warning("a login by the provider is refused: %s", error)
         return _back(request, FAILED)
-    if not request.user.is_authenticated:
-        return _back(request, getattr(request, "oidc_refused", FAILED))
     refused = getattr(request, "oidc_refused", "")
-    if refused:
-        return _back(request, refused)
+    if refused or not request.user.is_authenticated:
+        return _back(request, refused or FAILED)
     if linking:
         messages.success(request, "The login is linked: from now on it leads to this account.")
         return redirect("account")
@@ -68,6 +73,8 @@ def callback(request: HttpRequest) -> HttpResponse:
 
 
 def _back(request: HttpRequest, words: str) -> HttpResponse:
+    """A wish to link a login is over with the try that it was for."""
+    request.session.pop(LINKING, None)
     messages.error(request, words)
     return redirect("account" if request.user.is_authenticated else "login")
 

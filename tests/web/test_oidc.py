@@ -188,6 +188,17 @@ class TestRefusals:
         page = Client().get(f"/oidc/callback/{query}", follow=True)
         assert (page.status_code, "did not work" in text_of(page)) == (200, True)
 
+    @pytest.mark.parametrize("query", ["?error=access_denied", "?error=access_denied&state=x", "", "?code=x"])
+    def test_an_address_that_anybody_can_write_logs_nobody_out_and_links_nothing(self, world: World, on: Any, query: str) -> None:
+        client = as_user(world.owner)
+        client.post("/account/oidc/link")
+        page = client.get(f"/oidc/callback/{query}", follow=True)
+        assert "did not work" in text_of(page)
+        assert "is linked" not in text_of(page)
+        assert client.get("/account/").status_code == 200
+        client.get(sent_back(client, "ada-1"), follow=True)
+        assert not OidcIdentity.objects.filter(user=world.owner).exists(), "the wish to link was over"
+
     def test_an_id_token_of_another_is_refused(self, world: World, on: Any) -> None:
         """By audience, issuer, end and key; each one otherwise sound."""
         backend, key = oidc.OidcBackend(), "a key of at least thirty-two bytes"
