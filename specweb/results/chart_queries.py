@@ -92,6 +92,10 @@ def figure_of(stored: Any) -> Number | Withheld:
     return Withheld(withheld="computed before this figure was defined", reason_code="defined_later")
 
 
+#: Block → bytes on devices, and of host and devices together.
+_ByBlock = dict[int, tuple[float | None, float | None]]
+
+
 @dataclass(frozen=True)
 class Memory:
     """What one arm took beside its baseline, bytes. ``device``: on the cards alone, else of the host and its devices together."""
@@ -103,21 +107,44 @@ class Memory:
 
 
 def memory(comparisons: Sequence[Comparison]) -> dict[UUID, Memory | Withheld]:
-    """Comparison → what its arm took (2 statements). Blocks are matched: the growth is the median of their differences."""
+    """Comparison → what its arm took at its point (3 statements), in all blocks that it rests on, also those of jobs that added some.
+
+    Blocks are matched: the growth is the median of their differences.
+    """
     jobs = list(dict.fromkeys(c.job_id for c in comparisons))[:MOST_JOBS]
-    cards = _cards(jobs)
-    taken: dict[UUID, dict[str, dict[int, tuple[float | None, float | None]]]] = defaultdict(lambda: defaultdict(dict))
-    read = Attempt.objects.filter(trial__job__in=jobs, accepted=True, measurement__isnull=False).values_list(
+    cards, parts = _cards(jobs), _parts([c.pk for c in comparisons if c.job_id in jobs])
+    taken: dict[UUID, dict[tuple[str, str], _ByBlock]] = defaultdict(lambda: defaultdict(dict))
+    read = Attempt.objects.filter(trial__job__in=list(parts), accepted=True, measurement__isnull=False).values_list(
         "trial__job_id",
         "trial__arm__name",
         "trial__arm__is_baseline",
         "trial__block",
+        "trial__points",
         "measurement__numbers__peak_device_bytes__value",
         "measurement__numbers__peak_memory_bytes__value",
     )
-    for job, arm, is_baseline, block, device, both in read:
-        taken[job]["" if is_baseline else arm][block] = (device, both)
-    return {c.pk: _memory(taken[c.job_id], c.arm.name, cards.get(c.job_id)) for c in comparisons if c.job_id in jobs}
+    for job, arm, is_baseline, block, points, device, both in read:
+        home, blocks = parts[job]
+        if blocks is None or block in blocks:
+            for point in points:
+                taken[home]["" if is_baseline else arm, point][block] = (device, both)
+    found = {}
+    for c in comparisons:
+        if c.job_id in jobs:
+            sides = [taken[c.job_id].get((arm, c.point.key), {}) for arm in ("", c.arm.name)]
+            found[c.pk] = _memory(sides[0], sides[1], cards.get(c.job_id))
+    return found
+
+
+def _parts(comparisons: Sequence[UUID]) -> dict[UUID, tuple[UUID, set[int] | None]]:
+    """Job → the job that its blocks are compared with, and which of them count; None: all of a job that stands alone."""
+    found: dict[UUID, tuple[UUID, set[int] | None]] = {}
+    for home, told in Comparison.objects.filter(pk__in=comparisons).values_list("job_id", "analysis__numbers__parts"):
+        found.setdefault(home, (home, None))
+        for part in told or []:
+            if not part.get("differs"):
+                found[UUID(part["job"])] = (home, set(part["blocks"]))
+    return found
 
 
 def _cards(jobs: Iterable[UUID]) -> dict[UUID, int]:
@@ -132,12 +159,12 @@ def _cards(jobs: Iterable[UUID]) -> dict[UUID, int]:
     return found
 
 
-def _memory(taken: Mapping[str, Mapping[int, tuple[float | None, float | None]]], arm: str, card: int | None) -> Memory | Withheld:
+def _memory(baseline: _ByBlock, arm: _ByBlock, card: int | None) -> Memory | Withheld:
     for which in (0, 1):
         if which == 0 and card is None:
             continue
-        base = {b: v[which] for b, v in taken.get("", {}).items() if v[which] is not None}
-        own = {b: v[which] for b, v in taken.get(arm, {}).items() if v[which] is not None}
+        base = {b: v[which] for b, v in baseline.items() if v[which] is not None}
+        own = {b: v[which] for b, v in arm.items() if v[which] is not None}
         growth = [own[b] - base[b] for b in own if b in base]  # type: ignore[operator]
         if growth:
             return Memory(statistics.median(v for v in base.values() if v is not None), statistics.median(growth), card, which == 0)

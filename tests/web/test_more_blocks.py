@@ -17,6 +17,7 @@ from specweb.experiments.services.hosts import revoke_host, store_inventory
 from specweb.experiments.services.jobs import fail_job, move_job, request_cancel, retry_job
 from specweb.experiments.services.more import add_blocks
 from specweb.experiments.services.plans import spec_of_job
+from specweb.results import chart_queries
 from specweb.results.models import Analysis, Attempt, Comparison, Listing
 from specweb.results.queries import left_to_compare
 from specweb.results.services.comparing import compare_job
@@ -318,3 +319,18 @@ def test_of_two_people_who_press_at_once_one_adds_blocks() -> None:
         t.join()
     assert sorted(type(f).__name__ for f in found) == ["Job", "NotPossible"]
     assert Job.objects.filter(extends=run.job).count() == 1
+
+
+def test_the_memory_of_an_answer_is_that_of_all_its_blocks() -> None:
+    _, run = first()
+    more = ran(run, add_blocks(run.job, 4, by="owner"))
+    for each, growth in ((run, 10.0), (more, 50.0)):
+        for attempt in Attempt.objects.filter(trial__job=each.job).select_related("trial__arm", "measurement"):
+            took = {"value": 1000.0 + (0.0 if attempt.trial.arm.is_baseline else growth), "source": {"file": "samples.jsonl"}}
+            assert attempt.measurement is not None
+            attempt.measurement.numbers |= {"peak_memory_bytes": took, "peak_device_bytes": took}
+            attempt.measurement.save()
+    answer = Comparison.objects.current().select_related("arm", "point").get(job=run.job)
+    taken = chart_queries.memory([answer])[answer.pk]
+    assert isinstance(taken, chart_queries.Memory)
+    assert (taken.baseline_bytes, taken.growth_bytes) == (1000.0, 50.0)  # four of the seven blocks
