@@ -372,7 +372,7 @@ class RuntimeView(PeopleView):
             "capabilities": told.capabilities.model_dump(mode="json") if told else None,
             "oddities": told.oddities if told else [],
             "places": places,
-            "jobs": [_job(j) for j in runtime_queries.jobs_of_build(hosts, build, N_JOBS)],
+            "jobs": [_job(j) for j in runtime_queries.jobs_of_build(request.user, hosts, build, N_JOBS)],
         }
         return Response(_build(build) | more)
 

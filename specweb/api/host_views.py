@@ -18,7 +18,7 @@ from speccore.measurement import Withheld
 from specweb.accounts.models import Team
 from specweb.accounts.scopes import Scope
 from specweb.accounts.services import may_maintain, teams_maintained
-from specweb.experiments.models import EnrolmentCode, Experiment, Host
+from specweb.experiments.models import EnrolmentCode, Host
 from specweb.experiments.services.hosts import (
     CODE_LIFE,
     create_enrolment_code,
@@ -207,14 +207,11 @@ def _doings(request: Request, host: Host) -> dict[str, Any]:
         ).model_dump(mode="json")
         for j in host_queries.jobs_of(request.user, host, N_JOBS)
     ]
-    failed = host_queries.failures_of(host, N_FAILURES)
-    readable = set(Experiment.objects.visible_to(request.user).filter(jobs__trials__attempts__in=failed).values_list("pk", flat=True))
     failures = [
         Failure(attempt=a.pk, job=a.trial.job_id, arm=a.trial.arm.name, error=a.error or {}, received_at=a.received_at).model_dump(
             mode="json"
         )
-        for a in failed
-        if a.trial.job.experiment_id in readable
+        for a in host_queries.failures_of(request.user, host, N_FAILURES)
     ]
     floors = [_floor(f).model_dump(mode="json") for f in floors_of_host(host, timezone.now())]
     return {"revoked_at": host.revoked_at, "jobs": jobs, "failures": failures, "noise_floors": floors}

@@ -47,7 +47,7 @@ N_JOBS, N_FAILURES = 20, 5
 @login_required
 def hosts(request: HttpRequest) -> HttpResponse:
     found, now = host_queries.hosts_listed(request.user), timezone.now()
-    jobs, failures = host_queries.jobs_at_work(found), host_queries.newest_failures(found)
+    jobs, failures = host_queries.jobs_at_work(request.user, found), host_queries.newest_failures(request.user, found)
     lines = [hosts_page.line(h, jobs.get(h.pk), failures.get(h.pk), now, limits()) for h in found]
     context = {
         "hosts": [line for line in lines if line.state != "revoked"],
@@ -65,9 +65,9 @@ def host(request: HttpRequest, host_id: UUID) -> HttpResponse:
     if found is None:
         return missing(request)
     now = timezone.now()
-    job = host_queries.jobs_at_work([found]).get(found.pk)
+    job = host_queries.jobs_at_work(request.user, [found]).get(found.pk)
     state = hosts_page.state_of(found, now, limits())
-    failures = host_queries.failures_of(found, N_FAILURES), host_queries.failed_jobs_of(request.user, found, N_FAILURES)
+    failures = [asked(request.user, found, N_FAILURES) for asked in (host_queries.failures_of, host_queries.failed_jobs_of)]
     rows, n_more = can_run.of_host(found.inventory.parsed) if found.inventory and state != "revoked" else ([], 0)
     context: dict[str, Any] = {
         "host": found,

@@ -34,10 +34,14 @@ class Work:
 
 
 def work_of(job: Job | None) -> Work | None:
+    """``job`` as it was read with ``readable``, where that matters: whether the person may know what it is."""
     if job is None:
         return None
+    state = "paused" if job.is_paused else job.state
+    if not getattr(job, "readable", True):
+        return Work("a private experiment", "", state)
     name = job.experiment.question or job.experiment.name
-    return Work(name, f"{reverse('experiment', args=[job.experiment_id])}?job={job.pk}", "paused" if job.is_paused else job.state)
+    return Work(name, f"{reverse('experiment', args=[job.experiment_id])}?job={job.pk}", state)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def runtime(request: HttpRequest, manifest_hash: str) -> HttpResponse:
     hosts = runtime_queries.hosts_of_build(request.user, build)
     info = next((r for h in hosts if (r := runtimes_page.offers(h, build.manifest_hash))), None)
     told = info or next((r for h in hosts if (r := runtime_queries.last_told(h, build.manifest_hash))), None)
-    jobs = runtime_queries.jobs_of_build(hosts, build, N_JOBS)
+    jobs = runtime_queries.jobs_of_build(request.user, hosts, build, N_JOBS)
     context = {
         "runtime": build,
         "build": runtimes_page.build_of(told) if told else None,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from django.db.models import Exists, OuterRef
 from speccore.jobstate import HELD, JobState
 
-from specweb.experiments.models import Host, Job, Viewer
+from specweb.experiments.models import Experiment, Host, Job, Viewer
 
 from .models import Attempt
 
@@ -24,9 +25,11 @@ def host_shown(user: Viewer, host_id: UUID) -> Host | None:
     return Host.objects.visible_to(user).select_related("team", "inventory").filter(pk=host_id).first()
 
 
-def jobs_at_work(hosts: Sequence[Host]) -> dict[UUID, Job]:
-    """Host → the job that it holds."""
-    held = Job.objects.filter(host__in=hosts, state__in=list(HELD)).select_related("experiment").defer(*_HEAVY)
+def jobs_at_work(user: Viewer, hosts: Sequence[Host]) -> dict[UUID, Job]:
+    """Host → the job that it holds, whoever's; ``readable``: whether the person may know of which experiment it is."""
+    readable = Exists(Experiment.objects.visible_to(user).filter(pk=OuterRef("experiment")))
+    held = Job.objects.filter(host__in=hosts, state__in=list(HELD)).annotate(readable=readable)
+    held = held.select_related("experiment").defer(*_HEAVY)
     return {job.host_id: job for job in held if job.host_id}
 
 
@@ -36,15 +39,15 @@ def jobs_of(user: Viewer, host: Host, n: int) -> list[Job]:
     return list((jobs.filter(host=host) | jobs.filter(wanted_host=host, host=None))[:n])
 
 
-def newest_failures(hosts: Sequence[Host]) -> dict[UUID, Attempt]:
-    """Host → the last attempt there that failed."""
-    failed = Attempt.objects.filter(lease__host__in=hosts, outcome="failed").exclude(error=None).select_related("lease")
+def newest_failures(user: Viewer, hosts: Sequence[Host]) -> dict[UUID, Attempt]:
+    """Host → the last attempt there that failed, of experiments that the person may read."""
+    failed = Attempt.objects.visible_to(user).filter(lease__host__in=hosts, outcome="failed").exclude(error=None).select_related("lease")
     return {a.lease.host_id: a for a in failed.order_by("lease__host_id", "-received_at").distinct("lease__host_id")}
 
 
-def failures_of(host: Host, n: int) -> list[Attempt]:
-    """The newest attempts on a host that failed."""
-    failed = Attempt.objects.filter(lease__host=host, outcome="failed").exclude(error=None).order_by("-received_at")
+def failures_of(user: Viewer, host: Host, n: int) -> list[Attempt]:
+    """The newest attempts on a host that failed, of experiments that the person may read."""
+    failed = Attempt.objects.visible_to(user).filter(lease__host=host, outcome="failed").exclude(error=None).order_by("-received_at")
     trial = ("trial", "trial__arm", "trial__job", "trial__job__experiment")
     return list(failed.select_related(*trial).defer("trial__job__plan", "trial__job__commands", "trial__job__experiment__spec")[:n])
 

@@ -53,7 +53,7 @@ def last_told(host: Host, manifest_hash: str) -> RuntimeInfo | None:
     return next((r for r in offered if r.manifest_hash == manifest_hash), None)
 
 
-def jobs_of_build(hosts: Sequence[Host], build: Runtime, n: int) -> list[Job]:
-    """The newest jobs on these hosts that it was chosen for."""
-    jobs = Job.objects.filter(host__in=hosts, runtime=build).select_related("experiment", "host").defer(*_HEAVY)
+def jobs_of_build(user: Viewer, hosts: Sequence[Host], build: Runtime, n: int) -> list[Job]:
+    """The newest jobs on these hosts that it was chosen for, of experiments that the person may read."""
+    jobs = Job.objects.visible_to(user).filter(host__in=hosts, runtime=build).select_related("experiment", "host").defer(*_HEAVY)
     return list(jobs.order_by("-id")[:n])
