@@ -60,10 +60,10 @@
     const list = [];
     for (const h of heads) {
       // On the page's ground, so that a grid line doesn't run through the words.
-      list.push(atLeft(plain(h.title), h.y, 0, { color: c.ink, size: 13.5, weight: 650 }));
-      const after = textWidth(h.title, `650 13.5px ${c.family}`) + 10;
-      list.push(atLeft(plain(fitting(h.detail, width - after - 6, `12.5px ${c.family}`)), h.y, after, { color: c.soft, size: 12.5 }));
-      for (const label of list.slice(-2)) Object.assign(label, { bgcolor: c.bg, borderpad: 1 });
+      const font = `650 13.5px ${c.family}`, title = fitting(h.title, width - 4, font), after = textWidth(title, font) + 10;
+      const ground = { bgcolor: c.bg, borderpad: 1 };
+      list.push({ ...atLeft(plain(title), h.y, 0, { color: c.ink, size: 13.5, weight: 650 }), ...ground });
+      if (width - after > 40) list.push({ ...atLeft(plain(fitting(h.detail, width - after - 6, `12.5px ${c.family}`)), h.y, after, { color: c.soft, size: 12.5 }), ...ground });
     }
     for (const r of rows) {
       const shift = narrow ? 4 : 14;

@@ -63,9 +63,10 @@
     const marked = data.mark_name && rows.some((r) => r.mark !== null);
     const named = keys([...data.keys, ...(marked ? [{ key: "mark", name: data.mark_name }] : [])], width, c);
     const beside = data.shares && !narrow, below = data.shares && narrow, head = data.shares || data.line ? 20 : 0;
+    const right = data.shares ? 28 : 8; // the word 100 % stands half beyond the axis
     const top = named.height + head, inner = below ? 2 * height + AXIS_PX + head : height;
-    const layout = { ...base(c, width, top + inner + AXIS_PX), margin: { l: left, r: 8, t: top, b: AXIS_PX, pad: 0, autoexpand: false }, barmode: "overlay", shapes: [], annotations: [] };
-    const plotWidth = width - left - 8, half = beside ? (plotWidth - GAP_PX) / plotWidth / 2 : 1;
+    const layout = { ...base(c, width, top + inner + AXIS_PX), margin: { l: left, r: right, t: top, b: AXIS_PX, pad: 0, autoexpand: false }, barmode: "overlay", shapes: [], annotations: [] };
+    const plotWidth = width - left - right, half = beside ? (plotWidth - GAP_PX) / plotWidth / 2 : 1;
     const axis = (more) => ({ fixedrange: true, zeroline: false, gridcolor: c.line, tickfont: { color: c.soft, size: 12 }, ticks: "", nticks: narrow ? 5 : 7, ...more });
     const high = Math.max(...rows.map((r) => Math.max(sum(r), r.mark || 0)), data.line ? data.line.value : 0);
     // Room at the right for each bar's sum.
