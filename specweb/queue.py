@@ -20,6 +20,8 @@ TASKS = {
     "parse_attempt": "specweb.parse_attempt",
     "compare_job": "specweb.compare_job",
     "sweep": "specweb.sweep",
+    "watch": "specweb.watch",
+    "deliver": "specweb.deliver",
 }
 #: A request waits at most this long for a broker that is away.
 CONNECT_S = 2

@@ -13,6 +13,7 @@ urlpatterns = [
     path("", include("specweb.accounts.urls")),
     path("", include("specweb.dashboard.urls")),
     path("", include("specweb.dashboard.reported_urls")),
+    path("", include("specweb.dashboard.watch_urls")),
 ]
 
 handler400 = "specweb.dashboard.form_session.bad_request"

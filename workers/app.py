@@ -28,5 +28,10 @@ app.conf.update(
     beat_schedule={
         "dispatch": {"task": TASKS["dispatch"], "schedule": 5.0, "options": {"expires": 5}},
         "sweep": {"task": TASKS["sweep"], "schedule": 10.0, "options": {"expires": 10}},
+        "watch": {
+            "task": TASKS["watch"],
+            "schedule": settings.SPECWEB_WATCH_EVERY_S,
+            "options": {"expires": settings.SPECWEB_WATCH_EVERY_S},
+        },
     },
 )

@@ -17,6 +17,11 @@ from specweb.results.services.comparing import compare_job
 from specweb.results.services.looking import look_at_job
 from specweb.results.services.parsing import parse_attempt, wake_comparison
 from specweb.results.services.reports import create_trials
+from specweb.watching.services.looking import look_at_ended
+from specweb.watching.services.notices import tell_of_ended, tell_of_lost_hosts
+from specweb.watching.services.repeating import repeat_due
+from specweb.watching.services.sending import deliver as deliver_one
+from specweb.watching.services.sending import due
 from workers.app import app
 
 #: What a message should have started long ago.
@@ -55,3 +60,20 @@ def sweep() -> None:
     for job_id in left_to_compare():
         queue.send("compare_job", str(job_id))
     sweep_incoming(now)
+
+
+@app.task(name=queue.TASKS["watch"])
+def watch() -> None:
+    """Repeats what is watched, looks at what has ended, and tells who wants to know."""
+    now = timezone.now()
+    repeat_due(now, online_within=timedelta(seconds=settings.SPECWEB_STALLED_AFTER_S))
+    look_at_ended(now)
+    tell_of_ended(now)
+    tell_of_lost_hosts(now, silent_for=timedelta(seconds=settings.SPECWEB_HOST_SILENT_S))
+    for delivery_id in due(now):
+        queue.send("deliver", str(delivery_id))
+
+
+@app.task(name=queue.TASKS["deliver"])
+def deliver(delivery_id: str) -> None:
+    deliver_one(UUID(delivery_id), timezone.now())

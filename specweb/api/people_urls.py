@@ -18,6 +18,7 @@ from . import run_views as runs
 from . import schema_views, workload_more
 from . import start_views as starts
 from . import team_views as teams
+from . import watch_views as watching
 from . import workload_views as workloads
 from .agent_views import NothingHere
 
@@ -106,5 +107,17 @@ urlpatterns = [
     path("exports/reported", exports.ReportedFileView.as_view(), name="api-export-reported"),
     path("exports/audit", exports.AuditFileView.as_view(), name="api-export-audit"),
     path("experiments/<uuid:experiment_id>/archive", archives.ExperimentArchiveView.as_view(), name="api-experiment-archive"),
+    path("watches/", watching.WatchesView.as_view(), name="api-watches"),
+    path("watches/<uuid:watch_id>", watching.WatchView.as_view(), name="api-watch"),
+    path("watches/<uuid:watch_id>/pause", watching.WatchPauseView.as_view(), name="api-watch-pause"),
+    path("watches/<uuid:watch_id>/resume", watching.WatchResumeView.as_view(), name="api-watch-resume"),
+    path("watches/<uuid:watch_id>/stop", watching.WatchStopView.as_view(), name="api-watch-stop"),
+    path("alerts/", watching.AlertsView.as_view(), name="api-alerts"),
+    path("alerts/<uuid:alert_id>/acknowledge", watching.AlertAcknowledgeView.as_view(), name="api-alert-acknowledge"),
+    path("channels/", watching.ChannelsView.as_view(), name="api-channels"),
+    path("channels/<uuid:channel_id>", watching.ChannelView.as_view(), name="api-channel"),
+    path("channels/<uuid:channel_id>/test", watching.ChannelTestView.as_view(), name="api-channel-test"),
+    path("channels/<uuid:channel_id>/enable", watching.ChannelEnableView.as_view(), name="api-channel-enable"),
+    path("channels/<uuid:channel_id>/deliveries", watching.DeliveriesView.as_view(), name="api-deliveries"),
     re_path("", NothingHere.as_view(), name="api-nothing"),
 ]

@@ -25,6 +25,11 @@ from specweb.reported.models import MappingTemplate
 from specweb.reported.services import About, import_file, keep_draft, keep_template
 from specweb.results.models import Listing
 from specweb.results.services.publishing import publish
+from specweb.watching.models import Alert
+from specweb.watching.services.channels import create_channel
+from specweb.watching.services.notices import send_test
+from specweb.watching.services.watches import watch
+from tests.remembered import remembered
 from tests.web import sample
 from tests.worlds import workload
 
@@ -74,6 +79,7 @@ class Everything:
     invitation_secret: str
     reports: tuple[Any, Any, Any]  # a report, a file on its way in, a kept mapping
     code: EnrolmentCode
+    watching: tuple[Any, Any, Any]  # a watch, an alert of it, a channel
 
     def address(self, route: str) -> str:
         """The route filled in with the team's things. What is steered is the job that runs, what is read the finished one."""
@@ -102,6 +108,9 @@ class Everything:
             "template_id": self.reports[2],
             "invitation_id": self.invitation.pk,
             "code_id": self.code.pk,
+            "watch_id": self.watching[0],
+            "alert_id": self.watching[1],
+            "channel_id": self.watching[2],
             "uidb64": "MQ",
             "token": "unknown",
         }
@@ -133,6 +142,7 @@ def is_for_programs(route: str) -> bool:
     return route.startswith(("api/", "agent/"))
 
 
+@remembered
 def everything() -> Everything:
     team, other = Team.objects.create(slug=SLUG, name=f"{MARKER} team"), Team.objects.create(slug="theirs", name="Their team")
     people: dict[str, User | None] = {"anonymous": None}
@@ -159,7 +169,9 @@ def everything() -> Everything:
     invited, secret = made.invitation, made.url.rpartition("/")[2]
     api_token = ApiToken.objects.get(user=owner)
     reported = _reported(team, owner)
-    return Everything(team, people, tokens, host, finished, running, api_token, own, invited, secret, reported, code)
+    return Everything(
+        team, people, tokens, host, finished, running, api_token, own, invited, secret, reported, code, _watching(finished, owner)
+    )
 
 
 def _reported(team: Team, owner: User, marker: str = MARKER) -> tuple[Any, Any, Any]:
@@ -170,6 +182,21 @@ def _reported(team: Team, owner: User, marker: str = MARKER) -> tuple[Any, Any, 
     keep_template(team, owner, f"{marker} template", Mapping(columns))
     draft = keep_draft(table, team, owner, {"file_name": f"{marker}.csv", "tool": "table"}, timezone.now())
     return done.report.pk, draft.pk, MappingTemplate.objects.get(name=f"{marker} template").pk
+
+
+def _watching(run: sample.Run, owner: User, marker: str = MARKER) -> tuple[Any, Any, Any]:
+    found = watch(run.experiment, owner, host=run.lease.host)
+    level = {"estimate": 1.0, "low": 0.9, "high": 1.1, "n": 5}
+    builds = {"build_before": f"{marker} old", "build_after": f"{marker} new"}
+    jobs = {"before_jobs": [str(run.job.pk)], "after_jobs": [str(run.job.pk)], "found_with_job": str(run.job.pk)}
+    told = {"host": run.lease.host, "arm": f"{marker}-3", "point": POINT, "metric": "ratio", "better": False, "shape": "step"}
+    numbers = {"before": level, "after": level, "change": level, "p": 1e-9} | builds | jobs
+    alert = Alert.objects.create(watch=found, job_before=run.job, job_after=run.job, numbers=numbers, created_at=timezone.now(), **told)
+    channel = create_channel(
+        run.experiment.team, owner, kind="webhook", name=f"{marker} chat", target=f"https://hooks.example.org/{marker}", events=["alert"]
+    )
+    send_test(channel, timezone.now(), f"{marker} person")
+    return found.pk, alert.pk, channel.pk
 
 
 def _troubles(run: sample.Run, host: Host) -> None:

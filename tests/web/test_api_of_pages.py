@@ -78,6 +78,18 @@ OF_PAGE = {
     "team-leave": "api-team-member",
     "team-member": "api-team-member",
     "team-invite": "api-invitations",
+    "watches": "api-watches api-alerts",
+    "watch": "api-watch api-alerts api-comparisons",
+    "watch-new": "api-watches",
+    "watch-pause": "api-watch-pause",
+    "watch-resume": "api-watch-resume",
+    "watch-stop": "api-watch-stop",
+    "alert-acknowledge": "api-alert-acknowledge",
+    "notices": "api-channels api-deliveries",
+    "channel-new": "api-channels",
+    "channel-test": "api-channel-test",
+    "channel-enable": "api-channel-enable",
+    "channel-delete": "api-channel",
     "team-invitation-withdraw": "api-invitation",
     "audit": "api-audit",
     "audit-csv": "api-audit",
@@ -110,7 +122,9 @@ def names(urlconf: str) -> set[str]:
 
 
 def test_each_page_names_where_a_program_gets_the_same() -> None:
-    pages = names("specweb.dashboard.urls") | names("specweb.dashboard.reported_urls") | names("specweb.accounts.urls")
+    pages = set().union(
+        *(names(f"specweb.{conf}") for conf in ("dashboard.urls", "dashboard.reported_urls", "dashboard.watch_urls", "accounts.urls"))
+    )
     missing = pages - OF_PAGE.keys() - FOR_BROWSERS_ONLY.keys()
     assert not missing, f"say in OF_PAGE which addresses of the API have what these show or do: {sorted(missing)}"
     assert not (OF_PAGE.keys() | FOR_BROWSERS_ONLY.keys()) - pages, "entries of pages that are gone"

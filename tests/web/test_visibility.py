@@ -64,6 +64,7 @@ def button() -> Row:
 
 
 PROMPTS = {"team": SLUG, "name": f"{MARKER}-own", "text": "\n".join(json.dumps({"prompt": f"{n} {MARKER}"}) for n in range(4))}
+CHANNEL = {"kind": "slack", "name": f"{MARKER} new", "target": "https://hooks.example.org/x", "events": ["alert"]}
 NEW_PASSWORD = {"new_password1": "a long enough password", "new_password2": "a long enough password"}
 PAGES = {
     "healthz": Row(get=ALL),
@@ -145,6 +146,23 @@ PAGES = {
     "reported/<uuid:report_id>/file": Row(get=TEAM),
     "reported/<uuid:report_id>/visibility": Row(post=HOST, body={"visibility": "public"}),
     "reported/<uuid:report_id>/delete": Row(post=HOST),
+    "watches/": Row(get=MINE),
+    "watches/<uuid:watch_id>/": Row(get=TEAM),
+    "watches/<uuid:watch_id>/pause": Row(post=ACTION),
+    "watches/<uuid:watch_id>/resume": Row(post=ACTION),
+    "watches/<uuid:watch_id>/stop": Row(post=ACTION),
+    "alerts/<uuid:alert_id>/acknowledge": Row(post=ACTION, body={"note": f"{MARKER} seen"}),
+    "experiments/<uuid:experiment_id>/watch": Row(
+        get="200 200 403 404 302",
+        post=ACTION,
+        public={"GET": "200 200 403 403 302", "POST": "302 302 403 403 302"},
+        body={"labels": "room=b"},
+    ),
+    "notices/": Row(get=MINE),
+    "notices/channels": Row(post="200 403 403 404 302", body={"team": SLUG, **CHANNEL}),
+    "notices/channels/<uuid:channel_id>/test": Row(post=HOST),
+    "notices/channels/<uuid:channel_id>/enable": Row(post=HOST),
+    "notices/channels/<uuid:channel_id>/delete": Row(post=HOST),
     "runtimes/": Row(get=MINE),
     "runtimes/<str:manifest_hash>/": Row(get=TEAM),
     "jobs/<uuid:job_id>/cancel": button(),
@@ -246,6 +264,18 @@ PROGRAMS = {
     "api/v1/teams/<slug:slug>/invitations": Row(get=MAINTAIN, post="201 403 403 404 401", body={"role": "viewer"}),
     "api/v1/teams/<slug:slug>/invitations/<int:invitation_id>": Row(delete=MAINTAIN),
     "api/v1/audit": Row(get=OWN),
+    "api/v1/watches/": Row(get=OWN, post="400 400 400 400 401"),  # no experiment is named; who may watch which has its own test
+    "api/v1/watches/<uuid:watch_id>": Row(get=READ),
+    "api/v1/watches/<uuid:watch_id>/pause": Row(post=STEER),
+    "api/v1/watches/<uuid:watch_id>/resume": Row(post=IDLE),
+    "api/v1/watches/<uuid:watch_id>/stop": Row(post=STEER),
+    "api/v1/alerts/": Row(get=OWN),
+    "api/v1/alerts/<uuid:alert_id>/acknowledge": Row(post=STEER),
+    "api/v1/channels/": Row(get=OWN, post="201 403 403 400 401", body={"team": SLUG, **CHANNEL}),
+    "api/v1/channels/<uuid:channel_id>": Row(delete="204 403 403 404 401"),
+    "api/v1/channels/<uuid:channel_id>/test": Row(post="202 403 403 404 401"),
+    "api/v1/channels/<uuid:channel_id>/enable": Row(post="409 403 403 404 401"),
+    "api/v1/channels/<uuid:channel_id>/deliveries": Row(get=READ),
     **{f"api/v1/exports/{table}": Row(get=OWN) for table in TABLES},
     "api/v1/experiments/<uuid:experiment_id>/archive": Row(get=READ, public={"GET": OWN}),
     "api/v1/": Row(get=NOWHERE, post=NOWHERE, put=NOWHERE),
