@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from speccore.errors import SpecWebError
 from speccore.spec import problem_lines
 
-from . import __version__, cli_account, cli_documents, cli_experiments, cli_reading
+from . import __version__, cli_account, cli_documents, cli_experiments, cli_files, cli_reading
 from .cli_base import Call, common_options
 from .errors import ApiError, Invalid
 from .gate import BAD_INPUT, FAILED, INTERRUPTED
@@ -82,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
     cli_experiments.add_commands(actions, common)
     cli_reading.add_commands(actions, common)
     cli_documents.add_commands(actions, common)
+    cli_files.add_commands(actions, common)
     return found
 
 

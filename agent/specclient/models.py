@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, PrivateAttr, ValidationError, model_validator
 from speccore.jobstate import FINAL
 from speccore.measurement import Withheld
 from speccore.plain import one_line
@@ -40,7 +40,15 @@ class Answer(BaseModel):
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(step) for step in first["loc"])
             raise NotTheApi(f"the service's answer can't be read: {where or 'it'}: {one_line(first['msg'])}") from None
-        found._raw.update(data)
+        return found
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_raw(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Also of what stands inside another answer."""
+        found = handler(data)
+        if isinstance(data, dict):
+            found._raw = data
         return found
 
 

@@ -107,7 +107,7 @@ class Transport:
         """An answer that succeeded, its body not yet read. Raises :class:`ApiError` and what httpx raises."""
         sent = dict(headers or {}) | ({"Content-Type": body.kind} if body and body.kind else {})
         request = self._http.build_request(
-            method, self.address(path), params=_parameters(query), headers=sent, **(body.arguments() if body else {})
+            method, self.address(path), params=_parameters(query) or None, headers=sent, **(body.arguments() if body else {})
         )
         answer = self._http.send(request, stream=True)
         if answer.is_success:
