@@ -73,7 +73,7 @@ def address_of(request: HttpRequest) -> str:
     Of an IPv6 address its network: who has one has 2⁶⁴ of them.
     """
     forwarded = request.headers.get("X-Forwarded-For", "") if settings.SECURE_PROXY_SSL_HEADER else ""
-    given = forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", "")
+    given = _without_port(forwarded.rpartition(",")[2].strip()) or request.META.get("REMOTE_ADDR", "")
     try:
         address = ipaddress.ip_address(given)
     except ValueError:
@@ -81,3 +81,10 @@ def address_of(request: HttpRequest) -> str:
     if address.version == 6 and address.ipv4_mapped is None:
         return str(ipaddress.ip_network((address, 64), strict=False))
     return str(address.ipv4_mapped or address) if address.version == 6 else given
+
+
+def _without_port(given: str) -> str:
+    """Some proxies write the port, which differs with each connection: 192.0.2.7:4711, [2001:db8::1]:4711."""
+    if given.startswith("["):
+        return given[1:].partition("]")[0]
+    return given.partition(":")[0] if given.count(":") == 1 else given

@@ -18,6 +18,7 @@ from specweb.accounts.scopes import Scope
 from specweb.accounts.services import memberships_of
 from specweb.experiments.models import Experiment, Visibility
 from specweb.experiments.services.preview import preview
+from specweb.experiments.services.sharing import visibility_was_changed
 from specweb.experiments.services.silence import Limits, host_state
 from specweb.experiments.services.submission import submit_once
 from specweb.exports.experiment_filter import ORDERS, ExperimentFilter
@@ -104,7 +105,7 @@ def _sent_before(team: Team, key: UUID | None) -> Experiment | None:
 
 
 def _refuse_another(known: Experiment, spec_hash: str, visibility: Visibility) -> None:
-    if known.spec_hash != spec_hash or known.visibility != visibility:
+    if known.spec_hash != spec_hash or (known.visibility != visibility and not visibility_was_changed(known)):
         raise KeyReused(f"this {KEY_HEADER} came before with another experiment", experiment=str(known.pk))
 
 

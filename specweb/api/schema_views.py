@@ -9,6 +9,7 @@ from django.shortcuts import render
 from django.utils.cache import patch_cache_control
 from django.views.decorators.http import require_safe
 from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiYamlRenderer
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -17,15 +18,26 @@ from .people_auth import OpenView
 from .schema import schema
 
 
-class SchemaView(OpenView):
-    """YAML, or JSON for who accepts only that or asks for ``?format=json``."""
+class _PlainJson(OpenApiJsonRenderer):
+    """The same for who asks for JSON of any kind, as most programs do."""
 
-    renderer_classes = [OpenApiYamlRenderer, OpenApiJsonRenderer]
+    media_type = "application/json"
+
+
+class SchemaView(OpenView):
+    """YAML, or JSON for who accepts only that or asks for ``?format=json``; errors are JSON all the same."""
+
+    renderer_classes = [OpenApiYamlRenderer, OpenApiJsonRenderer, _PlainJson]
 
     def get(self, request: Request) -> Response:
         answer = Response(schema())
         patch_cache_control(answer, public=True, max_age=300)
         return answer
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(response, Response) and response.exception:
+            request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
+        return super().finalize_response(request, response, *args, **kwargs)
 
 
 @require_safe

@@ -122,6 +122,13 @@ class TestTwice:
         assert owner.post("experiments/?visibility=public", ASKED, headers=sent).json()["id"] == first["id"]
         assert error(owner.post("experiments/?visibility=public", ASKED), 422)
 
+    def test_also_when_others_may_read_it_by_now(self, ready: World, owner: Program) -> None:
+        sent = key()
+        first = owner.post("experiments/", ASKED, headers=sent).json()
+        owner.call("put", f"experiments/{first['id']}/visibility", data='{"visibility": "public"}', content_type="application/json")
+        again = owner.post("experiments/", ASKED, headers=sent)
+        assert (again.status_code, again.json()["id"], again.json()["visibility"]) == (200, first["id"], "public")
+
     def test_another_under_the_same_key_is_refused(self, ready: World, owner: Program) -> None:
         sent = key()
         first = owner.post("experiments/", ASKED, headers=sent).json()

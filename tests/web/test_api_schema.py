@@ -20,6 +20,7 @@ from specweb.api.people_auth import PeopleView
 from specweb.api.schema import schema
 from tests.web.api_answers import METHODS, faults, operations
 from tests.web.everything import routes
+from tests.web.people_api import error
 
 
 def views() -> dict[str, type]:
@@ -79,13 +80,23 @@ def test_each_parameter_of_an_address_is_described() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accept", "kind"), [("*/*", "application/vnd.oai.openapi"), ("application/vnd.oai.openapi+json", "application/vnd.oai.openapi+json")]
+    ("accept", "kind"),
+    [
+        ("*/*", "application/vnd.oai.openapi"),
+        ("application/vnd.oai.openapi+json", "application/vnd.oai.openapi+json"),
+        ("application/json", "application/json"),
+    ],
 )
 def test_it_is_open_to_everybody_in_two_forms(db: Any, accept: str, kind: str) -> None:
     answer = Client().get("/api/v1/schema", headers={"Accept": accept})
     assert (answer.status_code, answer["Content-Type"].partition(";")[0]) == (200, kind)
     read = answer.json() if kind.endswith("json") else yaml.safe_load(answer.content)
     assert set(read["paths"]) == set(schema()["paths"])
+
+
+@pytest.mark.parametrize("accept", ["image/png", ";;;"])
+def test_a_form_that_it_has_not_is_refused_in_the_one_shape(db: Any, accept: str) -> None:
+    assert error(Client().get("/api/v1/schema", headers={"Accept": accept}), 406)["code"] == "not_acceptable"
 
 
 def test_its_page_tells_of_every_operation(db: Any) -> None:

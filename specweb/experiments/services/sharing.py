@@ -8,7 +8,7 @@ from django.db import transaction
 from speccore.errors import NotAllowed, NotPossible
 
 from specweb.accounts import audit
-from specweb.accounts.models import Role, User
+from specweb.accounts.models import AuditEntry, Role, User
 from specweb.accounts.services import role_of
 from specweb.experiments.models import Experiment, Visibility
 
@@ -24,6 +24,11 @@ def refuse_unless_shares(user: Any, experiment: Experiment) -> None:
     if not may_share(user, experiment):
         who = "who submitted it, or a maintainer of its team"
         raise NotAllowed("you may not change who reads this experiment", remedy=f"Ask {who}.")
+
+
+def visibility_was_changed(experiment: Experiment) -> bool:
+    """Whether it was submitted with another than it has, as far as the audit log knows (1 statement)."""
+    return AuditEntry.objects.filter(action="experiment.visibility", object_id=str(experiment.pk)).exists()
 
 
 def change_visibility(experiment: Experiment, to: Visibility, by: User) -> bool:
