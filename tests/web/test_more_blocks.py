@@ -23,6 +23,8 @@ from specweb.results.queries import left_to_compare
 from specweb.results.services.comparing import compare_job
 from specweb.results.services.continuing import run_the_rest
 from specweb.results.services.joining import lacking_blocks
+from specweb.results.services.noise_floor import gathered
+from specweb.results.services.publishing import publish
 from tests.web import sample
 
 pytestmark = pytest.mark.django_db
@@ -334,3 +336,31 @@ def test_the_memory_of_an_answer_is_that_of_all_its_blocks() -> None:
     taken = chart_queries.memory([answer])[answer.pk]
     assert isinstance(taken, chart_queries.Memory)
     assert (taken.baseline_bytes, taken.growth_bytes) == (1000.0, 50.0)  # four of the seven blocks
+
+
+def test_what_is_published_of_an_answer_has_the_evidence_of_all_its_blocks() -> None:
+    people, run = first()
+    more = ran(run, add_blocks(run.job, 2, by="owner"))
+    (answer,) = publish(run.experiment, people.owner, now=NOW).jobs
+    assert (answer["job"], answer["host"]) == (str(run.job.pk), "host 1")
+    assert {file["attempt"] for file in answer["evidence"]} == {str(a.pk) for a in [*run.attempts, *more.attempts]}
+    assert set(answer["analysis"]["attempts_used"]) <= {file["attempt"] for file in answer["evidence"]}
+
+
+def test_what_is_published_of_blocks_that_stand_alone_is_an_answer_of_its_own_on_the_same_host() -> None:
+    people, run = first()
+    job = add_blocks(run.job, 3, by="owner")
+    another_driver(run.lease.host)
+    ran(run, job)
+    answers = publish(run.experiment, people.owner, now=NOW).jobs
+    assert [(a["job"], a["host"]) for a in answers] == [(str(run.job.pk), "host 1"), (str(job.pk), "host 1")]
+
+
+def test_a_contrast_stays_in_the_class_of_its_plan_when_blocks_are_added() -> None:
+    control = {"name": "off-again", "mode": "off", "control": True}
+    _, run = first(arms=[*SMALL["arms"], control])
+    before = gathered(run.lease.host.pk, NOW).contrasts
+    ran(run, add_blocks(run.job, 2, by="owner"))
+    after = gathered(run.lease.host.pk, NOW).contrasts
+    assert [c.scope.n_blocks for c in (*before, *after)] == [3, 3]
+    assert [c.estimate for c in after] == pytest.approx([c.estimate for c in before], abs=0.01)

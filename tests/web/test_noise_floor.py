@@ -162,11 +162,11 @@ def test_another_hosts_contrasts_say_nothing(who: sample.People, host: Host) -> 
 
 
 @pytest.mark.parametrize("n", [1, 10])
-def test_one_statement_however_many_contrasts(who: sample.People, host: Host, n: int) -> None:
+def test_two_statements_however_many_contrasts(who: sample.People, host: Host, n: int) -> None:
     contrasts(who, host, n)
     with CaptureQueriesContext(connection) as seen:
         (found,) = floors_of_host(host, datetime.now(UTC))
-    assert len(seen) == 1
+    assert len(seen) == 2
     assert len(found.jobs) == n
     assert isinstance(found.found, HostFloor if n == 10 else Withheld)
 

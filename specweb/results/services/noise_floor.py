@@ -71,6 +71,7 @@ def gathered(host_id: UUID, moment: datetime) -> Gathered:
             "job__runtime__engine",
             "job__runtime__version",
             "job__inventory__content__devices",
+            "job__experiment__spec__blocks",
         )
     )
     by_job: dict[tuple[UUID, str], list[dict[int, float]]] = {}
@@ -79,14 +80,16 @@ def gathered(host_id: UUID, moment: datetime) -> Gathered:
     spoiled: set[tuple[UUID, str]] = set()
     builds: dict[str, str] = {}
     experiments: dict[str, UUID] = {}
-    for job_id, experiment_id, at, verdict, settings, values, runtime, engine, version, devices in rows:
+    for job_id, experiment_id, at, verdict, settings, every, runtime, engine, version, devices, planned in rows:
+        # Blocks that somebody added later would move a contrast out of the class of its plan, as its numbers please them.
+        values = {int(block): value for block, value in (every or {}).items() if not planned or int(block) <= planned}
         key = job_id, point_class(Point.model_validate(settings, context=STORED))
         moments[job_id] = at
         experiments[str(job_id)] = experiment_id
         if runtime:
             builds[runtime] = f"{engine} {version}"
-        scopes[key] = Scope(str(host_id), _driver(devices or []), runtime or "", key[1], len(values or {}))
-        by_job.setdefault(key, []).append({int(block): value for block, value in (values or {}).items()})
+        scopes[key] = Scope(str(host_id), _driver(devices or []), runtime or "", key[1], len(values))
+        by_job.setdefault(key, []).append(values)
         if verdict == "invalid":
             spoiled.add(key)
     contrasts = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -97,9 +98,11 @@ def _frozen(row: Experiment, *, hosts: bool, people: bool) -> dict[str, Any]:
     ]
     if not jobs:
         raise NotPossible("the experiment has no numbers yet", remedy="Publish it when a job of it is done and compared.")
+    jobs = _answers(jobs)
     points = list(row.points.select_related("workload").defer("workload__content"))
     spec = dict(row.spec)
     names = [job.host.name for job, _ in jobs if job.host]
+    numbers = {host: i for i, host in enumerate(dict.fromkeys(job.host_id for job, _ in jobs), start=1)}
     if not hosts:
         spec.pop("placement", None)
     content = {
@@ -115,7 +118,7 @@ def _frozen(row: Experiment, *, hosts: bool, people: bool) -> dict[str, Any]:
         "spec_hash": row.spec_hash,
         "titles": {p.key: p.workload.name if p.workload.private else p.workload.title for p in points},
         "workloads": _workloads(points),
-        "jobs": [_job(job, analysis, i, named=hosts) for i, (job, analysis) in enumerate(jobs, start=1)],
+        "jobs": [_job(job, analysis, numbers[job.host_id], named=hosts) for job, analysis in jobs],
     }
     frozen = content if hosts else _without(content, names)
     return json.loads(canonical(storable(frozen)))  # type: ignore[no-any-return]
@@ -127,9 +130,25 @@ def _workloads(points: list[Any]) -> list[dict[str, Any]]:
     return [{"workload": str(w), "hash": w.content_hash, "built_in": w.team_id is None} for w in sorted(found.values(), key=str)]
 
 
+def _joined(job: Job, analysis: Analysis) -> list[str]:
+    """The jobs whose blocks stand in an analysis, the one that the answer began with first; itself alone where none were added."""
+    return [p.job for p in analysis.parsed.parts if not p.differs] or [str(job.pk)]
+
+
+def _answers(jobs: list[tuple[Job, Analysis]]) -> list[tuple[Job, Analysis]]:
+    """Without the jobs that added blocks to another one's answer: that one has their numbers and their evidence."""
+    there = {str(job.pk) for job, _ in jobs}
+    return [
+        (job, analysis)
+        for job, analysis in jobs
+        if str(job.pk) not in (joined := _joined(job, analysis)) or joined[0] == str(job.pk) or joined[0] not in there
+    ]
+
+
 def _job(job: Job, analysis: Analysis, i: int, *, named: bool) -> dict[str, Any]:
-    r = job.runtime
-    parsers = Attempt.objects.filter(trial__job=job, accepted=True).exclude(measurement=None)
+    """``i``: the number of its host."""
+    r, joined = job.runtime, {str(job.pk), *_joined(job, analysis)}
+    parsers = Attempt.objects.filter(trial__job__in=joined, accepted=True).exclude(measurement=None)
     return {
         "job": str(job.pk),
         "host": job.host.name if named and job.host else f"host {i}",
@@ -142,13 +161,14 @@ def _job(job: Job, analysis: Analysis, i: int, *, named: bool) -> dict[str, Any]
         "parser_versions": sorted(set(parsers.values_list("measurement__parser_version", flat=True))),
         "analysis_version": analysis.analysis_version,
         "analysis": analysis.numbers,
-        "evidence": _evidence(job),
+        "evidence": _evidence(joined),
     }
 
 
-def _evidence(job: Job) -> list[dict[str, Any]]:
+def _evidence(jobs: Collection[str]) -> list[dict[str, Any]]:
     """Every file of every attempt by its hash, also of those that a public reader may not open."""
-    rows = EvidenceFile.objects.filter(attempt__trial__job=job).order_by("attempt__trial__index", "attempt__n", "name")
+    order = ("attempt__trial__job", "attempt__trial__index", "attempt__n", "name")
+    rows = EvidenceFile.objects.filter(attempt__trial__job__in=jobs).order_by(*order)
     names = ("attempt_id", "attempt__trial__plan_id", "attempt__accepted", "name", "kind", "blob_id", "blob__bytes", "private")
     keys = ("attempt", "trial", "counted", "file", "kind", "sha256", "bytes", "private")
     return [dict(zip(keys, (str(v[0]), *v[1:]), strict=True)) for v in rows.values_list(*names)]
