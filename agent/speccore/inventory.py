@@ -175,6 +175,6 @@ class HostInventory(Peer):
     def hardware_name(self) -> str:
         """The class of the devices, e.g. ``1 × NVIDIA H200`` or ``CPU · Intel Xeon, 2 cores``."""
         if self.devices[0].kind == "cpu":
-            return f"CPU · {self.cpu_model}, {self.n_cores} cores"
+            return f"CPU · {self.cpu_model}, {self.n_cores} core{'' if self.n_cores == 1 else 's'}"
         names = [d.name for d in self.devices]
         return " + ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
