@@ -319,8 +319,13 @@ class _Job:
         pooled_baseline = Pooled.of(baseline.name, point.key, sides[baseline.name])
         used = [b for b in draft.blocks if b.matched]
         taken = None if draft.joined else self.looks.taken(arm.name, point.key)
+        sure = draft.joined or taken
         standing = any(a.not_restarted for side in sides.values() for a in side)
-        checks = list(draft.checks) if arm.control else [*draft.checks, integrity.holm(draft.input.speedup, p_holm)]
+        checks = (
+            list(draft.checks)
+            if arm.control
+            else [*draft.checks, integrity.holm(draft.input.speedup, p_holm, 1 - sure.confidence if sure else integrity.HOLM_P)]
+        )
         return ComparisonResult(
             arm=arm.name,
             mode=arm.mode,

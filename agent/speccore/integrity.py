@@ -368,12 +368,12 @@ def evidence_whole(problems: Mapping[str, Sequence[str]]) -> Check:
     return failed(name, f"evidence of {_n(broken, 'trial')} is missing or unreadable, first {trial}: {found[0]}", trials=broken)
 
 
-def holm(speedup: Interval | Withheld, p_holm: float | None) -> Check:
-    """Warns where the interval excludes 1 and the p adjusted for the arms of the point does not."""
+def holm(speedup: Interval | Withheld, p_holm: float | None, level: float = HOLM_P) -> Check:
+    """Warns where the interval excludes 1 and the p adjusted for the arms of the point does not, at the interval's own level."""
     name = "Holm"
     if p_holm is None or not isinstance(speedup, Interval) or speedup.low is None or speedup.high is None:
         return not_checked(name, "no p without 3 blocks")
-    if (speedup.low > 1 or speedup.high < 1) and p_holm >= HOLM_P:
+    if (speedup.low > 1 or speedup.high < 1) and p_holm >= level:
         return failed(
             name,
             f"the interval excludes 1, but among the arms of this point such a result may be chance (adjusted p = {p_holm:.3f})",

@@ -197,6 +197,8 @@ def test_holm_warns_only_where_an_interval_claims_something() -> None:
     assert of(integrity.holm(claims, 0.05)) == ("soft", "failed")
     assert of(integrity.holm(nothing, 0.9)) == ("soft", "passed")
     assert of(integrity.holm(claims, None)) == ("soft", "not checked")
+    # An interval of 99 % claims what holds at 1 %, and so is held to it.
+    assert of(integrity.holm(claims, 0.02, 1 - 0.99)) == ("soft", "failed")
 
 
 def test_checks_of_the_job() -> None:
