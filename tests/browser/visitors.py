@@ -82,6 +82,11 @@ def until(page: Page, expression: str, seconds: float = 15) -> None:
     raise AssertionError(f"never came true: {expression}")
 
 
+def open_all(page: Page) -> None:
+    """Opens whatever the page folds away."""
+    page.evaluate("document.querySelectorAll('main details').forEach(e => { e.open = true; })")
+
+
 def draw_all(page: Page) -> list[str]:
     """Brings every chart of the page near, so that it is drawn, or says why not; the ids of their places."""
     names: list[str] = page.evaluate("[...document.querySelectorAll('[data-chart]')].filter(e => e.checkVisibility()).map(e => e.id)")
