@@ -23,12 +23,14 @@ LONGEST_URL = 500
 #: Of ports below 1024, those that speak HTTPS.
 LOW_PORTS = (443,)
 
-#: Beside what :mod:`ipaddress` knows as not global: ranges that lead to IPv4 addresses inside IPv6 ones, site-local addresses,
-#: 6to4's relay, and the one address of a cloud's own services that looks like anybody's (Azure's wire server).
+#: Of IPv6 only what is given out for hosts, and of that not what leads to IPv4 addresses (6to4, Teredo) or documents something.
+OUTSIDE_6 = ipaddress.ip_network("2000::/3")
+#: Beside what :mod:`ipaddress` knows as not global, in every version of it; the last is the one address of a cloud's own services
+#: that looks like anybody's (Azure's wire server).
 REFUSED = [
     ipaddress.ip_network(text)
-    for text in ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "fec0::/10", "192.88.99.0/24")
-] + [ipaddress.ip_network("168.63.129.16/32")]
+    for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32")
+]
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -81,6 +83,7 @@ def refuse_inside(text: str) -> Address:
     """An address as text. Raises :class:`Refused` for one that is not on the public Internet, ``ValueError`` if it is none."""
     address = ipaddress.ip_address(text.partition("%")[0])
     inside = not address.is_global or address.is_multicast or address.is_reserved or address.is_unspecified
+    inside |= isinstance(address, ipaddress.IPv6Address) and address not in OUTSIDE_6
     if inside or "%" in text or any(address.version == net.version and address in net for net in REFUSED):
         raise Refused(f"{text} is no address on the public Internet")
     return address
@@ -115,7 +118,10 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, allowed: Collecti
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("POST", target, body=body, headers=dict(headers))
         answer = connection.getresponse()
-        return Answer(answer.status, answer.read(MOST_ANSWER)[:2000].decode("utf-8", "replace"))
+        text = answer.read(MOST_ANSWER)[:2000].decode("utf-8", "replace")
+        if connection.was_cut:
+            raise TimeoutError
+        return Answer(answer.status, text)
     except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
         raise Failed(f"no answer within {whole_s:g} s" if connection.was_cut else _in_words(error)) from None
     finally:
@@ -141,6 +147,7 @@ class _Fixed(http.client.HTTPConnection):
     def __init__(self, parts: SplitResult, address: str) -> None:
         super().__init__(parts.hostname or "", _port(parts), timeout=CONNECT_S)
         self._address, self._tls, self.was_cut = address, parts.scheme == "https", False
+        self._kept: socket.socket | None = None
         self.default_port = 443 if self._tls else 80
 
     def connect(self) -> None:
@@ -148,12 +155,10 @@ class _Fixed(http.client.HTTPConnection):
         if self._tls:
             self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
         self.sock.settimeout(WHOLE_S)
+        self._kept = self.sock  # where the answer's end closes the connection, this one forgets its socket while it is read
 
     def cut(self) -> None:
         self.was_cut = True
-        sock = self.sock
-        if sock is not None:
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                return  # it has ended by itself
+        if self._kept is not None:
+            with contextlib.suppress(OSError):  # it has ended by itself
+                self._kept.shutdown(socket.SHUT_RDWR)

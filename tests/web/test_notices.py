@@ -225,7 +225,50 @@ def test_time_and_size_of_an_answer_are_bounded(receiver: Receiver) -> None:
     assert len(outside.post(receiver.url, b"{}", {}, allowed=["127.0.0.1"]).text) <= 2000
 
 
-INSIDE = ["127.0.0.1", "127.8.9.1", "0.0.0.0", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254", "100.64.0.1", "100.100.100.200", "192.0.0.192", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.9", "224.0.0.1", "239.1.1.1", "240.0.0.1", "255.255.255.255", "168.63.129.16", "192.88.99.1", "::", "::1", "::7f00:1", "::ffff:127.0.0.1", "::ffff:8.8.8.8", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b::808:808", "64:ff9b:1::1", "100::1", "2001::1", "2001:db8::1", "2002:7f00:1::", "fc00::1", "fd00:ec2::254", "fe80::1", "fe80::1%eth0", "fec0::1", "ff02::1"]
+INSIDE = [
+    "127.0.0.1",
+    "127.8.9.1",
+    "0.0.0.0",
+    "10.0.0.1",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "100.100.100.200",
+    "192.0.0.192",
+    "192.0.2.1",
+    "198.18.0.1",
+    "198.51.100.1",
+    "203.0.113.9",
+    "224.0.0.1",
+    "239.1.1.1",
+    "240.0.0.1",
+    "255.255.255.255",
+    "168.63.129.16",
+    "192.88.99.1",
+    "::",
+    "::1",
+    "::7f00:1",
+    "::ffff:127.0.0.1",
+    "::ffff:8.8.8.8",
+    "::ffff:169.254.169.254",
+    "64:ff9b::7f00:1",
+    "64:ff9b::808:808",
+    "64:ff9b:1::1",
+    "100::1",
+    "2001::1",
+    "3fff::1",
+    "5f00::1",
+    "2001:db8::1",
+    "2002:7f00:1::",
+    "fc00::1",
+    "fd00:ec2::254",
+    "fe80::1",
+    "fe80::1%eth0",
+    "fec0::1",
+    "ff02::1",
+]
 
 
 @pytest.mark.parametrize("address", INSIDE)
@@ -377,7 +420,7 @@ def test_an_address_and_a_secret_are_shown_once(client: Any, people: sample.Peop
 def test_an_alert_reaches_a_channel_with_what_it_says_and_a_private_experiment_s_does_not(receiver: Receiver, db: Any) -> None:
     it = watched()
     channel(it.people, receiver.url)
-    add_history(it, [2.0] * 12 + [1.6] * 4)
+    add_history(it, [2.0] * 12 + [1.6] * 8)
     (alert,) = look_at_ended(datetime.now(UTC))
     tried(Delivery.objects.get())
     body = json.loads(receiver.got[0][2])
@@ -386,7 +429,7 @@ def test_an_alert_reaches_a_channel_with_what_it_says_and_a_private_experiment_s
     assert "speed-up worse" in body["text"]
     assert reverse("watch", args=[it.watch.pk]) in body["url"]
     Experiment.objects.update(visibility="private")
-    add_history(it, [2.4] * 8, start=17)
+    add_history(it, [2.4] * 8, start=21)
     assert look_at_ended(datetime.now(UTC))
     assert Delivery.objects.count() == 1
 

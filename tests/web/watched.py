@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from django.urls import reverse
 from speccore.inventory import HostInventory
 
 from specweb.experiments.models import Experiment, Host, HostRuntime, Job, Runtime
 from specweb.experiments.services.hosts import store_inventory
 from specweb.results.models import Analysis, Comparison, Listing
 from specweb.watching.models import Cause, Repeat, Watch
-from specweb.watching.services.watches import watch
+from specweb.watching.services.channels import create_channel
+from specweb.watching.services.looking import look_at_ended
+from specweb.watching.services.notices import send_test
+from specweb.watching.services.watches import acknowledge, watch
 from tests.web import sample
 
 POINT = "count/c1/ctx0/t0"
@@ -84,12 +88,13 @@ def add_run(
     )
     Repeat.objects.create(watch=it.watch, host=it.host, runtime=build, experiment=copy, cause=Cause.BUILD, created_at=at)
     analysis = Analysis.objects.create(job=done, analysis_version=1, numbers=job.analyses.latest("pk").numbers)
+    arms, points = {a.name: a for a in first.arms.all()}, {p.key: p for p in first.points.all()}
+    for copied in (*arms.values(), *points.values()):
+        copied.pk, copied.experiment = None, copy
+        copied.save()
     for old in Comparison.objects.current().filter(job=job).select_related("arm", "point"):
         listing = Listing.objects.filter(comparison=old).first()
-        arm, point = old.arm, old.point
-        arm.pk, arm.experiment, point.pk, point.experiment = None, copy, None, copy
-        arm.save()
-        point.save()
+        arm, point = arms[old.arm.name], points[old.point.key]
         numbers = old.numbers | {
             "acceptance_rate": {"value": acceptance} if acceptance is not None else old.numbers["acceptance_rate"],
             "baseline_tokens_per_s": {"value": baseline} if baseline is not None else old.numbers["baseline_tokens_per_s"],
@@ -123,3 +128,24 @@ def add_history(it: Watched, ratios: Sequence[float], *, start: int = 1, baselin
         base = (baselines[i] if baselines else 60.0) * (1 + WOBBLE[(n + 5) % len(WOBBLE)])
         made.append(add_run(it, n, ratio=ratio * wobble, baseline=base, acceptance=0.8 * (1 + WOBBLE[(n + 3) % len(WOBBLE)])))
     return made
+
+
+def watched_pages(run: sample.Run) -> dict[str, str]:
+    """Name and address of each page of watches and notices, with an alert that is open, one that was seen, and a channel."""
+    owner, now = run.experiment.created_by, datetime.now(UTC)
+    assert owner is not None
+    host = run.lease.host
+    people = sample.People(owner, owner, owner, run.experiment.team, run.experiment.team)
+    it = Watched(people, run, host, watch(run.experiment, owner, host=host, every_days=7))
+    add_history(it, [2.0] * 12)
+    add_history(it, [1.7] * 12, start=13, baselines=[60.0] * 4 + [66.0] * 8)
+    alerts = look_at_ended(now)
+    acknowledge(alerts[-1], owner, now, "the new driver")
+    chat = {"kind": "webhook", "target": "https://hooks.example.org/T0/B1", "events": ["alert", "lost"]}
+    send_test(create_channel(it.watch.team, owner, name="perf chat", **chat), now, "owner")
+    return {
+        "watches": reverse("watches"),
+        "watch": reverse("watch", args=[it.watch.pk]),
+        "watch an experiment": reverse("watch-new", args=[run.experiment.pk]),
+        "notices": reverse("notices"),
+    }
