@@ -16,7 +16,7 @@ FIGURES = ("arm_tokens_per_s", "baseline_tokens_per_s", "mean_acceptance_length"
 #: Settings that change how fast an engine is on its host, where an experiment sets them.
 SETUP = ("slots", "threads", "gpu_layers", "batch", "ubatch", "flash_attention")
 SETUP_OF_THE_ARM = ("draft_threads", "draft_gpu_layers", "draft_device")
-#: Verdicts that judge no ratio.
+#: Verdicts that judge no ratio, nor does one of a ratio without an interval.
 UNJUDGED = ("invalid", "not engaged")
 
 
@@ -64,7 +64,7 @@ def values_of(
         "backend": runtime.backend if runtime else "",
         "setup": setup_words(spec.engine, arm),
         "not_restarted": result.not_restarted,
-        "judged": result.verdict.word not in UNJUDGED,
+        "judged": result.verdict.word not in UNJUDGED and not _why_no_speedup(result),
         "margin": spec.margin,
         "integrity": integrity_of([*of_job, *result.checks]),
         "figures": {name: _figure(getattr(result, name)) for name in FIGURES} | {"speedup": _why_no_speedup(result)},

@@ -364,3 +364,12 @@ def test_a_contrast_stays_in_the_class_of_its_plan_when_blocks_are_added() -> No
     after = gathered(run.lease.host.pk, NOW).contrasts
     assert [c.scope.n_blocks for c in (*before, *after)] == [3, 3]
     assert [c.estimate for c in after] == pytest.approx([c.estimate for c in before], abs=0.01)
+
+
+def test_a_later_run_without_an_interval_does_not_stand_for_an_answer() -> None:
+    _, run = first()
+    job = add_blocks(run.job, 1, by="owner")
+    another_driver(run.lease.host)
+    ran(run, job)
+    assert {row.comparison.job_id: row.judged for row in Listing.objects.select_related("comparison")} == {run.job.pk: True, job.pk: False}
+    assert Listing.objects.get(comparison__job=job).comparison.reason == "too few blocks"
