@@ -74,6 +74,7 @@ BROKER_URL = _required("BROKER_URL", "redis://127.0.0.1:6379/0")
 SPECWEB_BASE_URL = os.environ.get("SPECWEB_BASE_URL", "http://127.0.0.1:8000").rstrip("/")
 SPECWEB_EVIDENCE_DIR = Path(os.environ.get("SPECWEB_EVIDENCE_DIR") or BASE_DIR / ".specweb" / "evidence")
 SPECWEB_MAX_BLOB_BYTES = int(_number("SPECWEB_MAX_BLOB_BYTES", 1024**3))
+SPECWEB_MAX_ARCHIVE_BYTES = int(_number("SPECWEB_MAX_ARCHIVE_BYTES", 4 * 1024**3))
 #: Whether everybody may make an account, or only who was invited to a team; and whether everybody may make a team.
 SPECWEB_OPEN_SIGNUP = _flag("SPECWEB_OPEN_SIGNUP")
 SPECWEB_USERS_MAKE_TEAMS = _flag("SPECWEB_USERS_MAKE_TEAMS", default=True)

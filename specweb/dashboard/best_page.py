@@ -43,7 +43,7 @@ class BestLine:
     experiment: str
     build: str
     at: datetime
-    self_run: bool
+    self_run: str  # the mark of who ran it; empty: this service
     not_restarted: bool
     n_results: int
     compare: str  # address of all results on this work and hardware
@@ -81,7 +81,7 @@ def _line(best: Best) -> BestLine:
         experiment=shown.experiment.name,
         build=" · ".join(word for word in setup if word),
         at=shown.measured_at,
-        self_run=shown.self_run,
+        self_run=shown.origin_mark,
         not_restarted=shown.not_restarted,
         n_results=best.n_results,
         compare=compare_href(**where, context=shown.occupied_context, hardware=shown.hardware),

@@ -66,7 +66,7 @@ def _apart(row: Row, here: Sequence[Row]) -> list[str]:
 
 def _row(row: Row, apart: list[str]) -> dict[str, Any]:
     shown = row.shown
-    marks = ["not restarted"] * shown.not_restarted + ["self-run"] * shown.self_run
+    marks = ["not restarted"] * shown.not_restarted + [shown.origin_mark] * shown.self_run
     data = {
         "arm": ", ".join([short_hardware(shown.hardware), *marks, *apart]),
         "mode": shown.mode,

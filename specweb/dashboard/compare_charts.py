@@ -72,7 +72,7 @@ def view_of(rows: Sequence[ChartRow], chosen: Mapping[str, str], ask: str = "") 
 def where_words(shown: Listing, view: View) -> str:
     """The hardware, with what tells rows on it apart: ``GeForce GTX 1060, 560.1``."""
     differing = view.apart.get(shown.hardware, [])
-    marks = ["not restarted"] * shown.not_restarted + ["self-run"] * shown.self_run
+    marks = ["not restarted"] * shown.not_restarted + [shown.origin_mark] * shown.self_run
     return ", ".join([short_hardware(shown.hardware), *marks, *(v for name in differing if (v := getattr(shown, name)))])
 
 

@@ -57,7 +57,7 @@ class CompareRow:
     setup: list[str]
     arm: str
     not_restarted: bool
-    self_run: bool
+    self_run: str  # the mark of who ran it; empty: this service
     speedup: Cell
     verdict: str
     verdict_reason: str
@@ -167,7 +167,7 @@ def _row(row: Row) -> CompareRow:
         setup=shown.setup.split(", ") if shown.setup else [],
         arm=shown.comparison.arm.name,
         not_restarted=shown.not_restarted,
-        self_run=shown.self_run,
+        self_run=shown.origin_mark,
         speedup=speedup_cell(speedup_of(shown), numbers_href(shown, "speedup")),
         verdict=shown.comparison.verdict,
         verdict_reason=reason(shown.comparison.reason),

@@ -86,7 +86,7 @@ class Card:
     question: str
     team: str
     public: bool
-    self_run: bool
+    self_run: str  # the mark of who ran it; empty: this service
     created_at: datetime
     jobs: list[JobLine]
 
@@ -134,7 +134,7 @@ def card(experiment: Any, axis: Axis) -> Card:
         question=experiment.question,
         team=experiment.team.name,
         public=experiment.visibility == "public",
-        self_run=experiment.origin == Origin.SELF_RUN,
+        self_run="" if experiment.origin == Origin.SERVICE else experiment.origin,
         created_at=experiment.created_at,
         jobs=jobs,
     )

@@ -103,7 +103,7 @@ class RunRow:
     n_blocks: int
     at: datetime
     differs: list[tuple[str, str]]  # name and value, where it is another than the first row's
-    self_run: bool
+    self_run: str  # the mark of who ran it; empty: this service
     same_pair: bool
 
 
@@ -159,7 +159,7 @@ def _run(x: Listing, first: Listing, name: str, found: Experiment) -> RunRow:
         n_blocks=c.n_blocks,
         at=x.measured_at,
         differs=differs,
-        self_run=x.self_run,
+        self_run=x.origin_mark,
         same_pair=bool(x.pair_key) and x.pair_key == first.pair_key,
     )
 

@@ -274,6 +274,11 @@ class Listing(models.Model):
 
     objects = ListingQuerySet.as_manager()
 
+    @property
+    def origin_mark(self) -> str:
+        """What a list says of who ran it; empty for this service."""
+        return "imported" if self.imported else "self-run" if self.self_run else ""
+
     class Meta:
         indexes = [
             models.Index(

@@ -33,7 +33,8 @@ def experiment_shown(user: Viewer, experiment_id: UUID) -> Experiment | None:
     points = Point.objects.select_related("workload").defer("workload__content")
     return (
         Experiment.objects.visible_to(user)
-        .select_related("team")
+        .select_related("team", "imported")
+        .defer("imported__told", "imported__facts", "imported__lacking")
         .prefetch_related(Prefetch("jobs", jobs), Prefetch("points", points))
         .filter(pk=experiment_id)
         .first()

@@ -22,6 +22,13 @@ _MOST_HASHES = 40
 _RECORDS = "records.jsonl"
 
 
+#: What is said of an experiment that this service did not run.
+_OWN: dict[str, str] = {
+    Origin.SELF_RUN: " Self-run: measured without the service and uploaded afterwards.",
+    Origin.IMPORTED: " Imported: measured on another server, computed anew from its evidence.",
+}
+
+
 def report_of(found: Experiment, job: Job, *, permalink: str, reproduce: str) -> str | None:
     """None before there is an answer. ``permalink``: the job's page; ``reproduce``: where a form with its experiment is."""
     analysis = page_queries.newest_analysis(job)
@@ -62,14 +69,14 @@ def _ran(found: Experiment, job: Job, analysis: JobAnalysis, inventory: HostInve
         drafts=[models[digest] for digest in dict.fromkeys(job.draft_hashes.values()) if digest in models],
         commands=job.commands,
         n_blocks=max((len(c.block_values) for c in analysis.comparisons), default=0),
-        took_s=(ended - job.running_at).total_seconds() if ended and job.running_at and found.origin != Origin.SELF_RUN else None,
+        took_s=(ended - job.running_at).total_seconds() if ended and job.running_at and found.origin == Origin.SERVICE else None,
         decided=job.decided,
     )
 
 
 def _link(found: Experiment, permalink: str) -> str:
     whom = "" if found.visibility == Visibility.PUBLIC else " (for who may read it: the experiment is not public)"
-    own = " Self-run: measured without the service and uploaded afterwards." if found.origin == Origin.SELF_RUN else ""
+    own = _OWN.get(found.origin, "")
     return f"All numbers with their raw files: <{permalink}>{whom}.{own}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -50,7 +51,7 @@ def store_blob(sha256: str, body: Readable, team: Team, *, zstd: bool, max_bytes
         n_bytes, digest = _copy(body, file.handle, zstd=zstd, max_bytes=max_bytes)
         if digest != sha256:
             raise HashMismatch(f"the bytes have SHA-256 {digest}, not {sha256}", expected=sha256, got=digest, bytes=n_bytes)
-        path = f"{sha256[:2]}/{sha256[2:4]}/{sha256}.zst"
+        path = _relative(sha256)
         stored_bytes = file.keep(folder / path)
     blob, _ = Blob.objects.update_or_create(
         sha256=sha256, defaults={"bytes": n_bytes, "stored_bytes": stored_bytes, "path": path, "encoding": "zstd"}
@@ -92,6 +93,13 @@ def read_blob(blob: Blob) -> bytes:
     if digest != blob.sha256:
         raise HashMismatch(f"the stored file {blob.path} has SHA-256 {digest}", expected=blob.sha256, got=digest)
     return content
+
+
+def forget_files(hashes: Iterable[str]) -> None:
+    """Removes stored files that no row names: those of a transaction that came to nothing."""
+    left = [sha256 for sha256 in hashes if not Blob.objects.filter(pk=sha256).exists()]
+    for sha256 in left:
+        _path(_relative(sha256)).unlink(missing_ok=True)
 
 
 class _Incoming:
@@ -145,6 +153,10 @@ def _copy(body: Readable, out: BinaryIO, *, zstd: bool, max_bytes: int) -> tuple
         raise HashMismatch(f"the body can't be decompressed: {error}") from None
     sink.finish()
     return n_bytes, digest.hexdigest()
+
+
+def _relative(sha256: str) -> str:
+    return f"{sha256[:2]}/{sha256[2:4]}/{sha256}.zst"
 
 
 def _path(relative: str) -> Path:

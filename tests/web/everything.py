@@ -91,6 +91,7 @@ class Everything:
             "attempt_id": self.finished.attempts[1].pk,
             "name": "records.jsonl",
             "what": "samples",
+            "table": "comparisons",
             "host_id": self.host.pk,
             "manifest_hash": "a" * 64,
             "model_hash": "b" * 64,

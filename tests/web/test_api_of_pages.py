@@ -14,6 +14,10 @@ OF_PAGE = {
     "presets": "api-presets",
     "experiment-preview": "api-preview",
     "experiment": "api-experiment api-integrity api-spec-yaml",
+    "experiment-archive": "api-experiment-archive api-archives",
+    "experiment-import": "api-experiment-import",
+    "export": "api-export-comparisons api-export-experiments api-export-attempts api-export-probes api-export-numbers "
+    "api-export-evidence api-export-hosts api-export-workloads api-export-reported api-export-audit",
     "compare": "api-compare api-compare-choices api-comparisons",
     "compare-charts": "api-compare api-comparisons",
     "compare-history": "api-comparisons api-analyses",

@@ -50,6 +50,7 @@ OF_PUBLISHING = {
     "publication-withdraw",
     "published-file",
 }
+OF_FILES = {"export", "experiment-archive", "experiment-import"}
 OF_WORKLOADS = {f"workload{rest}" for rest in ("s", "", "-new", "-file", "-share", "-archive", "-restore", "-delete")}
 
 
@@ -77,7 +78,7 @@ def every_page(run: sample.Run) -> dict[str, str]:
 
 def test_every_address_has_a_visibility_test(people):
     open_to_all = {"overview", "running", "login", "logout"}  # what the first two list has its own test
-    elsewhere = test_pages_control.NAMES | OF_THE_FORM | OF_BUILDS | ACROSS | OF_WORKLOADS | OF_PUBLISHING
+    elsewhere = test_pages_control.NAMES | OF_THE_FORM | OF_BUILDS | ACROSS | OF_WORKLOADS | OF_PUBLISHING | OF_FILES
     assert {p.name for p in urls.urlpatterns} == open_to_all | set(every_page(small(people))) | elsewhere
 
 

@@ -104,6 +104,9 @@ PAGES = {
     "experiments/<uuid:experiment_id>/": readable(),
     "experiments/<uuid:experiment_id>/runs": readable(),
     "experiments/<uuid:experiment_id>/report.md": readable(),
+    "experiments/<uuid:experiment_id>/archive": readable(),
+    "experiments/<uuid:experiment_id>/import": Row(get="404 404 404 404 302", public={"GET": NOWHERE}),  # it was measured here
+    "exports/<str:table>": Row(get=ALL),
     "experiments/<uuid:experiment_id>/share": Row(get="200 403 403 404 302", public={"GET": "200 403 403 403 302"}),
     "experiments/<uuid:experiment_id>/visibility": Row(post=HOST, public={"POST": "302 403 403 403 302"}, body={"visibility": "public"}),
     "experiments/<uuid:experiment_id>/publish": Row(post=HOST, public={"POST": "302 403 403 403 302"}, body={"reason": f"{MARKER} wrong"}),
@@ -278,6 +281,8 @@ PROGRAMS = {
     "api/v1/channels/<uuid:channel_id>/deliveries": Row(get=READ),
     **{f"api/v1/exports/{table}": Row(get=OWN) for table in TABLES},
     "api/v1/experiments/<uuid:experiment_id>/archive": Row(get=READ, public={"GET": OWN}),
+    "api/v1/experiments/<uuid:experiment_id>/import": Row(get="404 404 404 404 401"),  # none of these was imported
+    "api/v1/archives/": Row(post="422 422 403 400 401", query=f"?team={SLUG}"),  # no archive
     "api/v1/": Row(get=NOWHERE, post=NOWHERE, put=NOWHERE),
     "agent/v1/enrol": Row(post="400 400 400 400 400"),
     "agent/v1/poll": Row(post=NOBODY),  # a person's token is none of an agent's

@@ -76,10 +76,14 @@ def self_run_host(team: Team, inventory: Inventory, digest: str, now: datetime) 
 
     Its builds and models get rows, since jobs refer to them, and are no offer: nothing is dispatched to it.
     """
-    name = f"{_base_name(inventory.hostname)}-self-run"
+    return foreign_host(team, f"{_base_name(inventory.hostname)}-self-run", inventory, digest, now)
+
+
+def foreign_host(team: Team, name: str, inventory: Inventory, digest: str, now: datetime) -> HostInventory:
+    """A machine that never polls here, under a name that no host takes by itself, with an inventory as it was then."""
     _, nobodys = new_secret("agent")
     host, _ = Host.every.get_or_create(
-        team=team, name=name, self_run=True, defaults={"token_hash": nobodys, "agent_version": inventory.agent_version[:40]}
+        team=team, name=name[:80], self_run=True, defaults={"token_hash": nobodys, "agent_version": inventory.agent_version[:40]}
     )
     row, _ = _inventory_row(host, inventory, digest, now)
     for runtime in inventory.runtimes:

@@ -201,7 +201,7 @@ def retry_job(job: Job, *, now: datetime, by: str) -> Job:
     Raises :class:`NotPossible` if the job has not failed, was retried before, or wants a host that was revoked.
     """
     old = Job.objects.select_related("wanted_host", "experiment").get(pk=job.pk)
-    if old.experiment.origin == Origin.SELF_RUN:
+    if old.experiment.origin != Origin.SERVICE:
         raise NotPossible(
             f"job {old.pk} was run without this service", remedy="Submit the experiment here, or run it again and upload that."
         )

@@ -79,7 +79,7 @@ def extend(family: Sequence[Job], blocks: list[int], *, by: str, verb: str, word
 
 def unable(first: Job) -> tuple[str, str] | None:
     """Why nothing can be added to an answer of this job, and what to do; None if it can be."""
-    if first.experiment.origin == Origin.SELF_RUN:
+    if first.experiment.origin != Origin.SERVICE:
         return f"job {first.pk} was run without this service", "Submit the experiment here, or run it again and upload that."
     if first.host is None or first.plan is None or first.runtime is None or first.target is None:
         return f"no host ever took job {first.pk}", "Try it again from the start."

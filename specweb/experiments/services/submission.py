@@ -81,9 +81,14 @@ def store_experiment(
     *,
     submission_key: UUID | None,
     origin: Origin = Origin.SERVICE,
+    pk: UUID | None = None,
 ) -> Experiment:
-    """An experiment with its arms and points, still without a job. ``workloads`` are keyed as the points name them."""
+    """An experiment with its arms and points, still without a job. ``workloads`` are keyed as the points name them.
+
+    ``pk`` is that of one which has its id from another server.
+    """
     experiment = Experiment.objects.create(
+        **({"pk": pk} if pk else {}),
         team=team,
         created_by=user,
         visibility=visibility,
@@ -96,7 +101,7 @@ def store_experiment(
     )
     Arm.objects.bulk_create(_arms(experiment, spec))
     Point.objects.bulk_create(_points(experiment, spec, workloads))
-    verb = "upload" if origin == Origin.SELF_RUN else "submit"
+    verb = {Origin.SELF_RUN: "upload", Origin.IMPORTED: "import"}.get(origin, "submit")
     told = {"team": team, "by": user, "after": f"visible: {experiment.visibility}"}
     audit.record(f"experiment.{verb}", experiment.pk, experiment.name_to_maintainers, **told)
     return experiment
