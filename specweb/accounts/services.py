@@ -42,7 +42,9 @@ class TokenRefused(AccountError):
 def create_login_link(user: User, now: datetime) -> str:
     """A secret that logs its user in once within ten minutes."""
     secret, digest = new_secret("once")
-    LoginLink.objects.create(user=user, hash=digest, expires_at=now + LOGIN_LINK_LIFE)
+    with transaction.atomic():
+        LoginLink.objects.create(user=user, hash=digest, expires_at=now + LOGIN_LINK_LIFE)
+        audit.record("account.login-link", user.pk, user.get_username(), after=f"until {now + LOGIN_LINK_LIFE:%H:%M:%S} UTC")
     return secret
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from speccore.importers import TOOLS, Number, Reading, read_file, tool_of
 from speccore.metrics import METRICS
@@ -130,3 +132,10 @@ def test_results_appended_line_by_line_are_runs_of_one_file() -> None:
     one = content("vllm-0.32-off.json").strip()
     found = read_file(one + b"\n" + one + b"\n")
     assert [r.line for r in found.runs] == [1, 2]
+
+
+def test_a_field_that_the_tool_does_not_know_has_a_name_that_can_be_kept() -> None:
+    whole = json.loads(content("vllm-0.32-off.json")) | {"a\ud800b\x00\n" + "c" * 500: "own"}
+    (run,) = read_file(json.dumps(whole).encode()).runs
+    (name,) = [k for k, v in run.settings.items() if v == "own"]
+    assert (name.encode().decode(), name.isprintable(), len(name)) == (name, True, 80)

@@ -201,6 +201,13 @@ class TestEntries:
         entry = AuditEntry.objects.get(action="member.role")
         assert (entry.actor, entry.via, entry.request_id) == ("", "command", "")
 
+    def test_what_a_command_makes_is_told(self, world: World) -> None:
+        call_command("member", "ada", "lab", "maintainer", "--team-name", "The lab", "--login-link")
+        call_command("login_link", "--user", "ada")
+        found = list(AuditEntry.objects.order_by("id").values_list("action", "name", "team"))
+        link = ("account.login-link", "ada", "")
+        assert found == [("team.make", "The lab", "The lab"), ("account.make", "ada", ""), ("member.role", "ada", "The lab"), link, link]
+
     def test_a_host_that_enrols_names_itself(self, world: World) -> None:
         from specweb.experiments.services.hosts import create_enrolment_code
 

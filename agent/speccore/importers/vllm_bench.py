@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .places import Document, Place, Refused, documents, told
+from .places import Document, Place, Refused, documents, plain, told
 from .shapes import Kind, Number, Reading, Run, agree, reading, refused
 from .tables import check_order, number_of
 
@@ -95,7 +95,7 @@ def _run(doc: Document, warnings: list[str]) -> Run:
         warnings.append(f"{failed:,} of {failed + (completed or 0):,} requests failed: the figures are of the others.")
     lengths = {key: _per_request(root, key, completed) for key in ("total_input_tokens", "total_output_tokens")}
     settings = {key: root.at(key).text() for key in _KNOWN if root.at(key)}
-    extra = {k: root.at(k).text() for k in list(root.value)[:200] if isinstance(root.value[k], str) and k not in _KNOWN}
+    extra = {plain(k, 80): root.at(k).text() for k in list(root.value)[:200] if isinstance(root.value[k], str) and k not in _KNOWN}
     return Run(
         title=root.at("label").text(),
         model=root.at("model_id").text(),

@@ -7,9 +7,11 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
 from django.urls import reverse
 from django.utils import timezone
 
+from specweb.accounts import audit
 from specweb.accounts.models import Role, Team, User
 from specweb.accounts.services import AccountError, create_login_link, set_role
 
@@ -71,5 +73,10 @@ class Command(BaseCommand):
         except ValidationError as error:
             words = "; ".join(f"{field}: {' '.join(texts)}" for field, texts in error.message_dict.items())
             raise CommandError(words, returncode=BAD_INPUT) from None
-        made.save()
+        with transaction.atomic():
+            made.save()
+            if isinstance(made, Team):
+                audit.record("team.make", made.pk, made.name, team=made, after=f"{made.name} ({made.slug})")
+            else:
+                audit.record("account.make", made.pk, made.get_username(), after="by a command")
         return made
