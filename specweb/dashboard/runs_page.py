@@ -143,7 +143,7 @@ def _names(runs: Sequence[Listing]) -> dict[UUID, str]:
 
 def _found(x: Listing, name: str) -> Found:
     c = x.comparison
-    return Found(name, c.speedup, c.ci_low, c.ci_high, c.verdict, judged=c.verdict not in UNJUDGED)
+    return Found(name, c.speedup, c.ci_low, c.ci_high, c.verdict, judged=c.verdict not in UNJUDGED, n_blocks=c.n_blocks)
 
 
 def _run(x: Listing, first: Listing, name: str, found: Experiment) -> RunRow:

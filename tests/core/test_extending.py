@@ -12,7 +12,7 @@ from speccore.agreeing import Found, agreement
 from speccore.extending import ADDED, WRONG_IN_ALL, FirstLooks, expected_half_width, joined_confidence
 from speccore.joining import Joined, Part, own_blocks, what_differs
 from speccore.plan import plan_again, plan_job, plan_more
-from speccore.stats import CONFIDENCE, t_quantile
+from speccore.stats import CONFIDENCE, mean_and_half_width, t_quantile
 from speccore.workload import Item, Workload
 
 from tests.core.made import spec_of
@@ -174,6 +174,27 @@ def test_agreement_claims_no_more_than_the_intervals_do() -> None:
     apart = agreement([found("a", 1.2, 1.3), found("b", 1.25, 1.4), found("c", 0.8, 0.9, "disable")])
     assert apart.word == "apart"
     assert "The intervals of b, 1.32× [1.25–1.40], and c, 0.85× [0.80–0.90], have no value in common" in apart.sentence
+
+
+@pytest.mark.parametrize(("n_runs", "n_blocks"), [(2, 5), (5, 5), (12, 3), (12, 10), (40, 5)])
+def test_equal_runs_are_seldom_called_different_however_many_there_are(n_runs: int, n_blocks: int) -> None:
+    rng, n = np.random.default_rng(8), 300
+    values = 0.01 * rng.standard_normal((n, n_runs, n_blocks))
+    middle, half = mean_and_half_width(values)
+    apart = 0
+    for m, h in zip(middle, half, strict=True):
+        runs = [
+            Found(f"run {i}", float(np.exp(a)), float(np.exp(a - b)), float(np.exp(a + b)), "keep", n_blocks=n_blocks)
+            for i, (a, b) in enumerate(zip(m, h, strict=True))
+        ]
+        apart += agreement(runs).word == "apart"
+    assert apart <= 0.08 * n
+
+
+def test_a_pair_of_many_that_parts_widely_is_called_different() -> None:
+    runs = [Found(f"run {i}", 1.3, 1.28, 1.32, "keep", n_blocks=5) for i in range(20)]
+    assert agreement([*runs, Found("odd", 1.33, 1.325, 1.335, "keep", n_blocks=5)]).word == "chance"
+    assert agreement([*runs, Found("odd", 1.6, 1.58, 1.62, "keep", n_blocks=5)]).word == "apart"
 
 
 def test_a_run_without_an_interval_is_named_and_says_nothing() -> None:
