@@ -1,15 +1,17 @@
-"""``export``: tables and whole experiments as files, as they come from the service."""
+"""``export`` and ``import``: tables and whole experiments as files, as they come from a service and go to another."""
 
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 from typing import Any
 
-from .cli_base import STDIN, Call, add, id_in, written_to
+from .cli_base import STDIN, Call, add, id_in, span, written_to
+from .cli_experiments import VISIBILITIES
 from .errors import BadInput
-from .gate import OK
-from .screen import Screen
+from .gate import OK, OTHERWISE, TIMED_OUT
+from .screen import Screen, safe
 
 TABLES = ("comparisons", "experiments", "attempts", "probes", "numbers", "evidence", "hosts", "workloads", "reported", "audit")
 FORMATS = ("csv", "json", "jsonl", "parquet")
@@ -33,6 +35,19 @@ def add_commands(actions: Any, common: argparse.ArgumentParser) -> None:
     export.add_argument(
         "--where", action="append", default=[], metavar="NAME=VALUE", help="narrow a table, as the API does; may be repeated"
     )
+    taken = add(
+        actions,
+        "import",
+        _import,
+        "import an experiment's archive that another service made",
+        common,
+        "The service checks every hash of the archive and computes the numbers again from its evidence; where they differ from the "
+        "archive's, they are told, and the exit code is 10.",
+    )
+    taken.add_argument("archive", type=Path, metavar="ARCHIVE", help="as specweb export ID wrote it")
+    taken.add_argument("--team", default="", metavar="TEAM", help="where you may submit for several")
+    taken.add_argument("--visibility", choices=VISIBILITIES, default="", help="who may read it (default: the team)")
+    taken.add_argument("--timeout", type=span, default=600.0, metavar="TIME", help="wait so long for the numbers (default: 10m)")
 
 
 def _export(call: Call) -> int:
@@ -50,6 +65,36 @@ def _export(call: Call) -> int:
         n_bytes = call.client.download(path, to, **query)
     _tell(call.screen, args.out, n_bytes, as_json=call.json)
     return OK
+
+
+def _import(call: Call) -> int:
+    args, screen = call.args, call.screen
+    if not args.archive.is_file():
+        raise BadInput(f"{args.archive} is no file")
+    taken = call.client.import_archive(args.archive, team=args.team, visibility=args.visibility)
+    screen.note(f"{'imported' if taken.created else 'was imported before'}: {taken.experiment}")
+    found, ends = call.client.imported(taken.experiment), time.monotonic() + args.timeout
+    while found.pending and time.monotonic() < ends:
+        screen.show("the numbers are being computed from the evidence")
+        time.sleep(1)
+        found = call.client.imported(taken.experiment)
+    code = TIMED_OUT if found.pending else OK if found.same else OTHERWISE
+    if call.json:
+        screen.json(taken.raw | {"import": found.raw})
+        return code
+    if found.pending:
+        screen.print("the numbers are not computed yet: its page tells when they are")
+    elif found.same:
+        screen.print("the numbers computed here are those of the archive")
+    else:
+        screen.print(f"{found.n_differences} numbers computed here are not those of the archive:")
+    for d in found.differences:
+        place = " at ".join(p for p in (d.arm, d.point) if p)
+        screen.print(
+            safe(f"  {place}: {d.what}: {d.there} there, {d.here} here" if place else f"  {d.what}: {d.there} there, {d.here} here")
+        )
+    screen.print(safe(taken.url))
+    return code
 
 
 def _tell(screen: Screen, out: Path | None, n_bytes: int, *, as_json: bool) -> None:

@@ -218,6 +218,17 @@ class Client:
                 n += len(piece)
         return n
 
+    # Archives
+
+    def import_archive(self, path: Path, *, team: str = "", visibility: str = "") -> models.Taken:
+        """An archive that another service made: whole or not at all, and the same one once."""
+        query = {"team": team, "visibility": visibility}
+        return models.Taken.read(self._send("archives/", Upload(path=path, kind="application/zip"), query, repeatable=True))
+
+    def imported(self, experiment: str) -> models.Imported:
+        """Where it came from, and which numbers computed here are not the archive's."""
+        return models.Imported.read(self.get(f"experiments/{_id(experiment)}/import"))
+
     def _send(self, path: str, body: Upload, query: Query, *, headers: Mapping[str, str] | None = None, repeatable: bool = False) -> Any:
         return self._http.json("POST", path, query, body=body, headers=headers, repeatable=repeatable)
 

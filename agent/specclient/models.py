@@ -299,3 +299,30 @@ class Report(Answer):
     hardware: list[str]
     url: str
     warnings: list[str] = []
+
+
+class Taken(Answer):
+    """An archive that was imported; ``created`` false: it was there."""
+
+    experiment: str
+    created: bool
+    url: str
+
+
+class Difference(Answer):
+    arm: str
+    point: str
+    what: str
+    there: str
+    here: str
+
+
+class Imported(Answer):
+    """How the numbers computed here compare with those of the archive; ``pending``: they are still being computed."""
+
+    server: str
+    measured_on: str
+    pending: bool
+    same: bool
+    n_differences: int
+    differences: list[Difference]

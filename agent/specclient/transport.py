@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +23,8 @@ from .errors import ApiError, BadInput, NotTheApi, Unreachable, api_error
 
 PREFIX = "/api/v1/"
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+#: For a large file, which the service looks through before it answers.
+LONG = httpx.Timeout(900.0, connect=10.0)
 TRIES = 4
 FIRST_WAIT_S = 0.5
 #: Together, when the service says when to come again.
@@ -36,14 +39,17 @@ Query = Mapping[str, str | int | bool | None]
 
 @dataclass(frozen=True)
 class Upload:
-    """A body that can be sent again. ``file``: field, name, bytes, type, beside ``fields`` of a form."""
+    """A body that can be sent again. ``file``: field, name, bytes, type, beside ``fields`` of a form; ``path``: one that is read while it goes."""
 
     content: bytes | None = None
     kind: str = ""
+    path: Path | None = None
     file: tuple[str, str, bytes, str] | None = None
     fields: Mapping[str, str] | None = None
 
     def arguments(self) -> dict[str, Any]:
+        if self.path is not None:
+            return {"content": _pieces(self.path)}
         if self.file is None:
             return {"content": self.content or b""}
         field, name, content, kind = self.file
@@ -106,8 +112,14 @@ class Transport:
     def _open(self, method: str, path: str, query: Query | None, body: Upload | None, headers: Mapping[str, str] | None) -> httpx.Response:
         """An answer that succeeded, its body not yet read. Raises :class:`ApiError` and what httpx raises."""
         sent = dict(headers or {}) | ({"Content-Type": body.kind} if body and body.kind else {})
+        sent |= {"Content-Length": str(body.path.stat().st_size)} if body and body.path else {}
         request = self._http.build_request(
-            method, self.address(path), params=_parameters(query) or None, headers=sent, **(body.arguments() if body else {})
+            method,
+            self.address(path),
+            params=_parameters(query) or None,
+            headers=sent,
+            timeout=LONG if body and body.path else TIMEOUT,
+            **(body.arguments() if body else {}),
         )
         answer = self._http.send(request, stream=True)
         if answer.is_success:
@@ -197,6 +209,12 @@ def checked_url(url: str) -> str:
 def checked_token(token: str) -> None:
     if not token.isascii() or not token.isprintable() or not token or " " in token:
         raise BadInput("the token holds characters that no token has", remedy="Copy it again, whole and by itself.")
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as f:
+        while piece := f.read(1 << 20):
+            yield piece
 
 
 def _parameters(query: Query | None) -> dict[str, str]:

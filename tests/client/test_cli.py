@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from specclient import cli_base
+from django.utils import timezone
+from specclient import cli_base, cli_files
 from specclient.cli import main, parser
 from specclient.client import Client
 from specclient.config import config_path, read_profiles
@@ -20,9 +21,11 @@ from specclient.config import config_path, read_profiles
 from specweb.accounts.services import create_token
 from specweb.experiments.models import Experiment, Workload
 from specweb.reported.models import Report
+from specweb.results.services.archives import compute_numbers
 from tests.client.conftest import Carrier, Tell
 from tests.web import sample
 from tests.web.pages import SMALL
+from tests.web.test_archives import another_server
 
 pytestmark = pytest.mark.django_db
 
@@ -293,6 +296,27 @@ class TestDocuments:
         assert code == 0, told
         assert zipfile.ZipFile(tmp_path / "e.zip").testzip() is None
         assert tell("export", "nothing")[0] == 2
+
+    def test_an_archive_goes_to_another_service_and_tells_whether_its_numbers_hold(
+        self, tell: Tell, run: sample.Run, tmp_path: Path, client: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        archive = tmp_path / "e.zip"
+        assert tell("export", run.experiment.pk, "-o", archive)[0] == 0
+        settings.SPECWEB_EVIDENCE_DIR = tmp_path / "second"
+        there = another_server()
+        client._http._http.headers["Authorization"] = f"Bearer {create_token(there.owner, 'there')[1]}"
+        at_work = lambda s: compute_numbers(Experiment.objects.get(), timezone.now())  # noqa: E731  what a worker does meanwhile
+        monkeypatch.setattr(cli_files.time, "sleep", at_work)
+        code, said, told = tell("import", archive)
+        assert code == 0, said + told
+        assert told == f"imported: {run.experiment.pk}\n"
+        assert said.startswith("the numbers computed here are those of the archive\n")
+        assert tell("import", archive)[2] == f"was imported before: {run.experiment.pk}\n"
+        (tmp_path / "no.zip").write_text("nothing of the kind")
+        code, said, complaint = tell("import", tmp_path / "no.zip")
+        assert (code, said) == (2, ""), complaint
+        assert complaint.startswith("error: ")
+        assert tell("import", tmp_path / "gone.zip")[0] == 2
 
 
 class TestWhoAsks:
