@@ -78,6 +78,8 @@ class Experiment(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [models.UniqueConstraint(fields=["team", "submission_key"], name="submitted_once")]
+        # Who may read what is asked of thousands at a time, and their specs lie between them.
+        indexes = [models.Index(fields=["id"], include=["team", "visibility", "created_by"], name="experiment_readable")]
 
     def __str__(self) -> str:
         return self.name
@@ -363,6 +365,7 @@ class Job(models.Model):
                 name="blocks_added_once_at_a_time",
             )
         ]
+        indexes = [models.Index(fields=["target", "experiment"], name="job_of_target")]  # how often each model was asked
 
     @property
     def is_final(self) -> bool:
