@@ -71,7 +71,7 @@ def add_run(
     copy = Experiment.objects.create(
         team=first.team,
         created_by=first.created_by,
-        name=f"{first.name} {n}",
+        name=f"{first.name[:110]} {n}",
         spec=first.spec,
         spec_hash=first.spec_hash,
         visibility=first.visibility,
