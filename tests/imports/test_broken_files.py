@@ -181,3 +181,18 @@ def test_a_key_on_a_recorded_command_line_is_found() -> None:
     fault = only_fault(changed(ONE_OF_EACH["aiperf"], "run_info.cli_command", "aiperf profile --api-key 'sk-abcdef0123' -m x"))
     assert fault.field == "run_info.cli_command"
     assert "sk-" not in fault.words
+
+
+@pytest.mark.parametrize(
+    ("data", "tool", "words"),
+    [
+        (b'{"a":1}\n' * 2_001, "vllm", "2,001 results"),
+        (b"[" + b"{}," * 40_000 + b"{}]", "llama-bench", "40,001 objects"),
+        (b"{" + b",".join(b'"k%d":1' % i for i in range(30_000)) + b"}", "vllm", "is missing"),
+    ],
+    ids=["lines", "objects", "names"],
+)
+def test_more_than_any_tool_writes_is_refused_before_each_is_read(data: bytes, tool: str, words: str) -> None:
+    fault = read_file(data, tool).faults[0]
+    assert words in fault.reason
+    assert fault.remedy.startswith("Split it" if words != "is missing" else "Send the file as the tool wrote it")

@@ -7,14 +7,15 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
-from .shapes import MOST_TOLD, ImportFault, unlikely
+from .shapes import MAX_NUMBERS, MAX_RUNS, MOST_TOLD, ImportFault, unlikely
 
 MAX_BYTES = 16 * 1024**2
 MAX_DEPTH = 40
 MOST_DIGITS = 400
-MOST_FAULTS = 200
+MOST_FAULTS, MOST_NAMES = 200, 300
 #: A string that doesn't end goes to the end of the text, so that no text costs more than its length.
 _STRING = r'"(?:[^"\\]|\\.)*"?'
 _TOKEN = re.compile(_STRING + r'|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
@@ -108,7 +109,7 @@ class Place:
     def need(self, key: str) -> Place:
         found = self.at(key)
         if found.value is _ABSENT:
-            near = _near(key, self.value)
+            near = _near(key, self.value) if len(self.doc.faults) < MOST_FAULTS else ""
             found.fault("is missing", f"Send the file as the tool wrote it{near}.")
         return found
 
@@ -123,6 +124,9 @@ class Place:
 
     def objects(self) -> list[Place]:
         found = self.items()
+        if len(found) > MAX_NUMBERS:
+            self.fault(f"holds {len(found):,} objects; at most {MAX_NUMBERS:,} are read", "Split it into several files.")
+            return []
         for place in found:
             if not place.is_object:
                 place.fault("is no object", "Send the file as the tool wrote it.", _shown(place.value))
@@ -175,7 +179,11 @@ def documents(data: bytes) -> list[Document]:
     except Refused as whole:
         if "extra data" not in whole.fault.reason or (whole.fault.line or 1) < 2:
             raise
-    return [Document(line, n) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if len(lines) > MAX_RUNS:
+        words = f"holds {len(lines):,} results, one on each line; at most {MAX_RUNS:,} are taken"
+        raise Refused(ImportFault(words, "Split it into several files."))
+    return [Document(line, n) for n, line in lines]
 
 
 def told(docs: Iterable[Document]) -> list[ImportFault]:
@@ -297,6 +305,6 @@ def _shown(value: Any) -> str:
 
 
 def _near(key: str, value: Any) -> str:
-    there = [k for k in value if isinstance(k, str)] if isinstance(value, dict) else []
+    there = [k for k in islice(value, MOST_NAMES) if isinstance(k, str)] if isinstance(value, dict) else []
     near = difflib.get_close_matches(key, there, n=1, cutoff=0.75)
     return f"; {plain(near[0], 60)} stands there, which is another name" if near else ""
