@@ -77,7 +77,9 @@ def best_arms(user: Viewer, where: Q, each: int | None = None) -> list[Best]:
     known = _listed([pk for g, last in zip(kept, newest, strict=True) for pk in (g["runs"][0], last) if pk])
     found = []
     for g, key in zip(kept, newest, strict=True):
-        shown, last = known[g["runs"][0]], known[key] if key else None
+        shown, last = known.get(g["runs"][0]), known.get(key) if key else None
+        if shown is None:  # compared anew meanwhile
+            continue
         turned = last is not None and last.pk != shown.pk and last.measured_at > shown.measured_at and last.comparison.verdict != "keep"
         found.append(Best(shown, g["n"], g["n_best"], last if turned and g["n_best"] else None))
     return found

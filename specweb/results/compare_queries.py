@@ -128,7 +128,10 @@ def _rows_of(found: ListingQuerySet, groups: Sequence[Mapping[str, Any]]) -> lis
     known = _listed([pk for *_, pks in there for pk in pks])
     result = []
     for n_runs, n_hosts, pks in there:
-        first, *further = [known[pk] for pk in pks]
+        there_still = [known[pk] for pk in pks if pk in known]
+        if not there_still:  # compared anew meanwhile
+            continue
+        first, *further = there_still
         result.append(Row(first, further, n_runs, n_hosts))
     return result
 

@@ -9,7 +9,7 @@ from django.db.models import Count, Q
 
 from specweb.accounts.models import User
 from specweb.experiments.models import Experiment, Job
-from specweb.results import compare_queries
+from specweb.results import best_queries, compare_queries
 from specweb.results.models import Listing, ListingTally
 from specweb.results.services.listings import tally_anew
 from specweb.results.tally_models import ListingTally as Tally
@@ -93,3 +93,19 @@ def test_a_private_result_is_its_submitters_and_nobodys_once_they_are_gone(who: 
     who.mate.delete()
     assert choices_of(who.owner) == 0
     assert Listing.objects.count() == 1
+
+
+@pytest.mark.parametrize("module", [compare_queries, best_queries], ids=["compare", "best"])
+def test_what_is_compared_anew_while_a_page_is_read_leaves_a_gap_and_no_fault(who: sample.People, monkeypatch: Any, module: Any) -> None:
+    run(who, sample.host_with_inventory(who.team))
+    read = module._listed
+
+    def meanwhile(keys: Any) -> Any:
+        Listing.objects.all().delete()
+        return read(keys)
+
+    monkeypatch.setattr(module, "_listed", meanwhile)
+    asked = compare_queries.choices(who.owner)
+    found = best_queries.best_arms(who.owner, Q()) if module is best_queries else compare_queries.rows(who.owner, asked, {}, 0, 50)
+    assert found == []
+    assert not Listing.objects.exists()
