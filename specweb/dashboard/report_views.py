@@ -13,7 +13,6 @@ from django.views.decorators.http import require_safe
 
 from specweb.results import page_queries, report_text
 
-
 from .llama_swap import slug
 from .views import chosen_job, missing
 

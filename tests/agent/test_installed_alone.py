@@ -116,6 +116,9 @@ def place(tmp_path: Path, llama_server: Path, demo_models: Path) -> Path:
 
 def test_it_says_what_it_is_and_what_is_here(alone: Path, place: Path) -> None:
     assert call(alone / "specweb-agent", "--version", cwd=place).stdout == f"specweb-agent {specagent.__version__}\n"
+    assert call(alone / "specweb", "--version", cwd=place).stdout == f"specweb {specagent.__version__}\n"
+    nobody = call(alone / "specweb", "hosts", cwd=place)
+    assert (nobody.returncode, "specweb login ADDRESS" in nobody.stderr) == (2, True)
     helped = call(alone / "specweb-agent", "--help", cwd=place)
     for action in ("run", "push", "probe", "compare", "presets", "doctor"):
         assert action in helped.stdout
