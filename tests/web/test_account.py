@@ -30,6 +30,7 @@ def user_behind(secret: str, now: datetime) -> User | None:
     token = token_of(secret, now)
     return token.user if token else None
 
+
 LONG = "a long enough password"
 
 
