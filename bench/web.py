@@ -31,8 +31,8 @@ from demo.stack import Stack
 
 ATTEMPTS, FEW = 1_000_000, 10_000
 MOST_MS, MOST_STATEMENTS, MOST_OF_SQL, MOST_GROWTH = 150.0, 12, 2.0, 1.5
-#: Addresses asked of each page, and how often each.
-ADDRESSES, TIMES = 15, 2
+#: Addresses asked of each page, and how often each; of the small database, which only says how pages grow, fewer.
+ADDRESSES, ADDRESSES_OF_FEW, TIMES = 15, 8, 2
 
 Statement = tuple[str, Any]
 
@@ -124,7 +124,8 @@ def _at(database_url: str, n: int, seed: int, only: str, made: list[Template]) -
     reader = _reader()
     gc.collect()
     gc.freeze()  # what the bench itself holds is nothing that a page should wait for
-    rows = [measured(page, n, addresses, reader) for page, addresses in _pages(seed).items() if page.startswith(only)]
+    most = ADDRESSES if n > FEW else ADDRESSES_OF_FEW
+    rows = [measured(page, n, addresses, reader) for page, addresses in _pages(seed, most).items() if page.startswith(only)]
     _told(began, f"{n:,} attempts measured")
     connections.close_all()
     return rows
@@ -176,39 +177,47 @@ def _reader() -> Reader:
     return Reader(f"{settings.SESSION_COOKIE_NAME}={session.session_key}", token)
 
 
-def _pages(seed: int) -> dict[str, list[str]]:
-    """Page → addresses of it that the reader may open."""
+def _pages(seed: int, most: int) -> dict[str, list[str]]:
+    """Page → addresses of it that the reader may open, at most so many, and of what it fetches after its first paint."""
     from specweb.accounts.models import User
-    from specweb.experiments.models import Experiment, Host, Model
-    from specweb.results.models import Attempt, Comparison, Listing
+    from specweb.experiments.models import Experiment, Host, Job, Model
+    from specweb.results.models import Attempt, Comparison, Listing, Probe
 
     rng, user = random.Random(seed), User.objects.get(username=READER)
     visible = Experiment.objects.visible_to(user).filter(jobs__state="processed")
     ended = list(visible.order_by("id").values_list("pk", flat=True))
-    some = rng.sample(ended, min(ADDRESSES, len(ended)))
-    trials = Attempt.objects.filter(trial__job__experiment__in=some, outcome="ok", trial__index=7).values_list("pk", flat=True)
-    listed = list(
-        Listing.objects.filter(experiment__in=some).values("hardware", "target", "target_hash", "workload", "concurrency", "mode")
-    )
+    some = rng.sample(ended, min(most, len(ended)))
+    trials = list(Attempt.objects.filter(trial__job__experiment__in=some, outcome="ok", trial__index=7).values_list("pk", flat=True))
+    probes = Probe.objects.filter(attempt__in=trials, warmup=False, i__lte=2).values_list("attempt_id", "line")
+    jobs = Job.objects.filter(experiment__in=some).values_list("pk", flat=True)
+    columns = ("hardware", "target", "target_hash", "workload", "concurrency", "mode", "question_key")
+    listed = list(Listing.objects.filter(experiment__in=some).values(*columns))
     numbers = Comparison.objects.filter(job__experiment__in=some).values_list("job_id", "arm__name", "point__key")
     hosts = [host.pk for host in Host.objects.visible_to(user)]
-    models = list(Model.objects.visible_to(user).order_by("pk").values_list("manifest_hash", flat=True))[:ADDRESSES]
+    models = list(Model.objects.visible_to(user).order_by("pk").values_list("manifest_hash", flat=True))[:most]
 
     def of(path: str, *names: str) -> list[str]:
-        words = {"work": "workload", "model": "target"}
-        return sorted({f"{path}?{urlencode({n: x[words.get(n, n)] for n in names})}" for x in listed})[:ADDRESSES]
+        words = {"work": "workload", "model": "target", "question": "question_key"}
+        return sorted({f"{path}?{urlencode({n: x[words.get(n, n)] for n in names})}" for x in listed})[:most]
 
     return {
         "home": ["/"],
         "home, asked": of("/", "hardware", "model"),
-        "home, searched": [f"/?{urlencode({'q': x['target']})}" for x in listed[:ADDRESSES]],
+        "home, searched": [f"/?{urlencode({'q': x['target']})}" for x in listed[:most]],
+        "home, page 50": ["/?page=50"],
         "compare": ["/compare/"],
         "compare, target": of("/compare/", "target"),
         "compare, hardware and work": of("/compare/", "hardware", "work"),
         "compare, three filters": of("/compare/", "target", "work", "mode"),
+        "compare, charts": ["/compare/charts/", *of("/compare/charts/", "target")][:most],
+        "compare, history": of("/compare/history/", "question", "hardware"),
         "experiment": [f"/experiments/{pk}/" for pk in some],
+        "experiment, order": [f"/jobs/{pk}/order.json" for pk in jobs],
+        "runs": [f"/experiments/{pk}/runs" for pk in some],
         "trial": [f"/attempts/{pk}/" for pk in trials],
-        "numbers": [f"/jobs/{job}/numbers?{urlencode({'arm': arm, 'point': point})}" for job, arm, point in list(numbers)[:ADDRESSES]],
+        "trial, stream": [f"/attempts/{pk}/series/stream.json" for pk in trials],
+        "trial, cycles": [f"/attempts/{pk}/series/cycles.json?probe={line}" for pk, line in list(probes)[:most]],
+        "numbers": [f"/jobs/{job}/numbers?{urlencode({'arm': arm, 'point': point})}" for job, arm, point in list(numbers)[:most]],
         "API list": ["/api/v1/experiments/", "/api/v1/experiments/?state=processed", "/api/v1/experiments/?team=team-0"],
         "hosts": ["/hosts/"],
         "host": [f"/hosts/{pk}/" for pk in hosts],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import ModuleType
 
 from . import engines
@@ -26,6 +28,21 @@ class Offered:
 
 def offered(runtime: RuntimeInfo) -> Offered:
     """By the same rendering that makes the commands, so that what is promised is what runs. Of attached servers nothing is known."""
+    capabilities = hashlib.sha256(runtime.capabilities.model_dump_json().encode()).digest()
+    return _offered(_Asked((runtime.engine, runtime.kind, capabilities), runtime))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A build, the same as another one of which all that decides is the same: pages ask for the same builds again and again."""
+
+    what_decides: tuple[str, str, bytes]
+    runtime: RuntimeInfo = field(compare=False)
+
+
+@lru_cache(maxsize=512)
+def _offered(asked: _Asked) -> Offered:
+    runtime = asked.runtime
     try:
         module = engines.engine(runtime.engine)
     except SpecError:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 
-from django.urls import reverse
+from django.urls import get_script_prefix, reverse
 from speccore.formats import reason
 from speccore.measurement import Interval, Maybe, Number, Source, Withheld
 from speccore.questions import Difference, arm_words, differences, value_words
@@ -206,7 +207,12 @@ def history_href(shown: Listing) -> str:
 
 def numbers_href(shown: Listing, metric: str) -> str:
     c = shown.comparison
-    return f"{reverse('numbers', args=[c.job_id])}?{urlencode({'arm': c.arm.name, 'point': c.point.key})}#{metric}"
+    return f"{_numbers_address(get_script_prefix(), str(c.job_id), c.arm.name, c.point.key)}#{metric}"
+
+
+@lru_cache(maxsize=4096)  # each number of a row leads there, in tables and in charts
+def _numbers_address(prefix: str, job: str, arm: str, point: str) -> str:
+    return f"{reverse('numbers', args=[job])}?{urlencode({'arm': arm, 'point': point})}"
 
 
 def speedup_of(shown: Listing) -> Interval | Withheld:

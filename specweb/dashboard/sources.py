@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.urls import reverse
+from django.urls import get_script_prefix, reverse
 from speccore.measurement import Maybe, Number, Source, Withheld
 from speccore.metrics import METRICS
 
@@ -16,13 +17,22 @@ from .comparison_table import Cell, metric_cell, withheld_cell
 
 def source_url(attempt_id: UUID | str, source: Source) -> str:
     """The evidence viewer at the source's line; without a line, the file with its field named."""
+    return _file_url(get_script_prefix(), str(attempt_id), source.file) + _place_in_file(source.line, source.field)
+
+
+@lru_cache(maxsize=2048)  # a page has hundreds of links into the same few files
+def _file_url(prefix: str, attempt_id: str, name: str) -> str:
+    return reverse("evidence", args=[attempt_id, name])
+
+
+@lru_cache(maxsize=4096)
+def _place_in_file(line: int | None, field: str) -> str:
     query: dict[str, str | int] = {}
-    if source.line:
-        query["line"] = source.line
-    if source.field:
-        query["field"] = source.field
-    url = reverse("evidence", args=[attempt_id, source.file])
-    return url + (f"?{urlencode(query)}" if query else "") + (f"#L{source.line}" if source.line else "")
+    if line:
+        query["line"] = line
+    if field:
+        query["field"] = field
+    return (f"?{urlencode(query)}" if query else "") + (f"#L{line}" if line else "")
 
 
 def measured_cell(attempt_id: UUID | str, value: Maybe, metric: str) -> Cell:

@@ -85,7 +85,7 @@ def _experiment_context(request: HttpRequest, found: Experiment, job: Job) -> di
     is_member = page_queries.is_member(request.user, found)
     role = roles_held(request.user).get(found.team_id)
     allowed = role in (Role.SUBMITTER, Role.MAINTAINER)
-    trials = page_queries.trials_shown(job, memory=True)
+    trials = page_queries.trials_shown(job)
     analysis = _answers(job, spec, titles, inventory, trials)
     env = page_queries.engine_environment(job) if is_member and analysis["analysis"] else {}
     answered = analysis["analysis"] is not None
@@ -170,12 +170,12 @@ def numbers(request: HttpRequest, job_id: UUID) -> HttpResponse:
     if job is None:
         return missing(request)
     spec, computed = job.experiment.parsed_spec, whole_number(request.GET.get("computed", ""), 0)
-    analysis = page_queries.analysis_numbered(job, computed) if computed else page_queries.newest_analysis(job)
-    arm, point = request.GET.get("arm", ""), request.GET.get("point", "")
+    of = arm, point = request.GET.get("arm", ""), request.GET.get("point", "")
+    analysis = page_queries.analysis_numbered(job, computed, of) if computed else page_queries.newest_analysis(job, of)
     comparison = next((c for c in analysis.comparisons if c.arm == arm and c.point == point), None) if analysis else None
     if comparison is None:
         raise Http404
-    attempts = page_queries.measurements_of(job, [spec.baseline.name, arm], analysis)
+    attempts = page_queries.measurements_of(job, [spec.baseline.name, arm], analysis, point)
     titles = page_queries.point_titles(job.experiment)
     context = numbers_page.context(spec, comparison, attempts, titles)
     return render(request, "dashboard/numbers.html", {"job": job, "experiment": job.experiment, "computed": computed, **context})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import F, QuerySet
+from django.db.models import F, Func, JSONField, QuerySet
 from speccore.fit import Fit
 from speccore.memory_taken import Parts, parts_of
 
@@ -28,41 +28,33 @@ class TrialMemory:
     held_bytes: float | None = None  # on devices, highest sample
 
 
-_FIELDS = (
-    "log__memory_mib",
-    "log__devices",
-    "peak_memory_bytes__value",
-    "context_per_slot",
-    "slots",
-    "host__layers_placed",
-    "host__free_bytes",
-    "fit",
-    "host__held_bytes",
-)
+#: What a measurement has much of and these pages don't read. Each field that is asked for by its name unpacks the whole again.
+_MUCH = "{probes,loads,pair_fields,settlings,problems,disagreements}"
 
 
-def with_memory(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
-    """Attempts with what :func:`memory_of_trials` needs of their measurements."""
-    return attempts.annotate(**{f"told_{n}": F(f"measurement__numbers__{name}") for n, name in enumerate(_FIELDS)})
+def with_facts(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
+    """Attempts with ``facts_told``: their measurement without its probes; None where there is none."""
+    rest = Func(F("measurement__numbers"), template=f"(%(expressions)s - '{_MUCH}'::text[])", output_field=JSONField())
+    return attempts.annotate(facts_told=rest)
 
 
 def memory_of_trials(trials: Sequence[Trial]) -> list[TrialMemory]:
-    """Of trials with their attempts, which have been read ``with_memory``."""
+    """Of trials with their attempts, which have been read ``with_facts``."""
     accepted = [(t.arm.name, a) for t in trials for a in t.attempts.all() if a.accepted and a.measurement_id]
-    return [_trial(arm, *(getattr(a, f"told_{n}") for n in range(len(_FIELDS)))) for arm, a in accepted]
+    return [_trial(arm, a.facts_told) for arm, a in accepted]
 
 
-def _trial(
-    arm: str, memory: Any, devices: Any, peak: Any, context: Any, slots: Any, layers: Any, free: Any, fit: Any, held: Any
-) -> TrialMemory:
+def _trial(arm: str, told: Mapping[str, Any]) -> TrialMemory:
+    log, host, peak, fit = told.get("log") or {}, told.get("host") or {}, told.get("peak_memory_bytes") or {}, told.get("fit")
+    layers = host.get("layers_placed")
     return TrialMemory(
         arm,
-        parts_of(memory or {}, devices or []),
-        peak,
-        context,
-        slots,
+        parts_of(log.get("memory_mib") or {}, log.get("devices") or []),
+        peak.get("value"),
+        told.get("context_per_slot"),
+        told.get("slots"),
         tuple(layers) if layers else None,
-        free,
+        host.get("free_bytes"),
         Fit.model_validate(fit) if fit else None,
-        held,
+        host.get("held_bytes"),
     )

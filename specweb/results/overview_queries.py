@@ -36,15 +36,17 @@ def experiments_shown(user: Viewer, start: int, n: int, words: str = "") -> list
     # From the few jobs that have not ended: asked of each experiment in turn, all of them would be read.
     ended = Job.objects.current().filter(experiment=OuterRef("experiment"), state__in=_FINAL)
     unended = Job.objects.current().filter(~Exists(ended), state__in=_OPEN).values("experiment")
-    found = Experiment.objects.visible_to(user).exclude(pk__in=unended).select_related("team").defer("spec")
+    found = Experiment.objects.visible_to(user).exclude(pk__in=unended)
     for word in storable(words).split()[:MAX_WORDS]:
         found = found.filter(Q(name__icontains=word) | Q(question__icontains=word))
     newest = Analysis.objects.filter(job=OuterRef("pk")).order_by("-id").values("numbers__answers")[:1]
     jobs = Job.objects.read_by(user).select_related("host", "wanted_host").defer("plan", "commands", "progress")
     arms = Arm.objects.filter(experiment=OuterRef("pk")).values_list(JSONObject(name="name", mode="mode"))
     points = Point.objects.filter(experiment=OuterRef("pk")).values_list(JSONObject(**{n: n for n in _OF_POINT}, title="workload__title"))
-    found = found.annotate(arms_told=ArraySubquery(arms), points_listed=ArraySubquery(points))
-    shown = list(found.prefetch_related(Prefetch("jobs", jobs.annotate(newest=Subquery(newest))))[start : start + n])
+    # Which ones, first: else arms and points of all those on the pages before would be gathered too.
+    page = Experiment.objects.filter(pk__in=found.values("pk")[start : start + n]).select_related("team").defer("spec")
+    page = page.annotate(arms_told=ArraySubquery(arms), points_listed=ArraySubquery(points))
+    shown = list(page.prefetch_related(Prefetch("jobs", jobs.annotate(newest=Subquery(newest)))))
     for experiment in shown:
         experiment.modes = {a["name"]: a["mode"] for a in experiment.arms_told}
         experiment.points_told = {p["key"]: PointTold(**p) for p in experiment.points_listed}

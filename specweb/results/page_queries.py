@@ -13,11 +13,10 @@ from speccore.measurement import AttemptMeasurement, JobAnalysis
 from speccore.records import LAUNCH, Launch
 
 from specweb.accounts.roles import roles_held
-from specweb.accounts.roles import roles_held
 from specweb.experiments.models import Experiment, HostModel, Job, Point, Viewer
 from specweb.experiments.text import storable
 
-from . import memory_queries, trial_evidence
+from . import memory_queries, narrowed, trial_evidence
 from .models import Analysis, Attempt, EvidenceFile, Probe, Trial
 
 
@@ -65,21 +64,25 @@ def has_analysis(job: Job) -> bool:
     return Analysis.objects.filter(job=job).exists()
 
 
-def newest_analysis(job: Job) -> JobAnalysis | None:
-    """What stands of a job: where its blocks were added to an answer, the answer (1 statement)."""
+def newest_analysis(job: Job, of: tuple[str, str] | None = None) -> JobAnalysis | None:
+    """What stands of a job: where its blocks were added to an answer, the answer; ``of`` one arm and point alone (1 statement)."""
     if job.extends_id is None:
-        found = Analysis.objects.filter(job=job).order_by("-id").first()
-        return found.parsed if found else None
+        return _read(Analysis.objects.filter(job=job).order_by("-id").first(), of)
     rows = Analysis.objects.filter(job__in=[job.pk, job.extends_id]).order_by("job_id", "-id").distinct("job_id")
-    newest = {a.job_id: a.parsed for a in rows}
+    newest = {a.job_id: _read(a, of) for a in rows}
     whole = newest.get(job.extends_id)
     return whole if whole and any(p.job == str(job.pk) and not p.differs for p in whole.parts) else newest.get(job.pk)
 
 
-def analysis_numbered(job: Job, number: int) -> JobAnalysis | None:
-    """One of all that a job ever had (1 statement)."""
-    found = Analysis.objects.filter(job=job, pk=number).first()
-    return found.parsed if found else None
+def analysis_numbered(job: Job, number: int, of: tuple[str, str] | None = None) -> JobAnalysis | None:
+    """One of all that a job ever had; ``of`` one arm and point alone (1 statement)."""
+    return _read(Analysis.objects.filter(job=job, pk=number).first(), of)
+
+
+def _read(found: Analysis | None, of: tuple[str, str] | None) -> JobAnalysis | None:
+    if found is None:
+        return None
+    return narrowed.analysis_of(found.numbers, *of) if of else found.parsed
 
 
 def alias_of_target(job: Job) -> str:
@@ -96,12 +99,11 @@ def frozen_inventory(job: Job) -> Inventory | None:
     return job.inventory.parsed if job.inventory else None
 
 
-def trials_shown(job: Job, *, memory: bool = False) -> list[Trial]:
-    """All trials of a job in order, with their attempts and what :func:`climates`, and ``memory_of_trials``, need of these (2 statements)."""
-    attempts = Attempt.objects.select_related("lease").order_by("received_at").defer("parse_error")
-    attempts = attempts.annotate(clock_told=F("measurement__numbers__clock_mhz"), temperature_told=F("measurement__numbers__temperature_c"))
-    attempts = memory_queries.with_memory(attempts) if memory else attempts
-    return list(Trial.objects.filter(job=job).select_related("arm").prefetch_related(Prefetch("attempts", attempts)))
+def trials_shown(job: Job) -> list[Trial]:
+    """All trials of a job in order, with their attempts and what :func:`climates` and ``memory_of_trials`` need of these (2 statements)."""
+    attempts = memory_queries.with_facts(Attempt.objects.select_related("lease").order_by("received_at").defer("parse_error"))
+    trials = Trial.objects.filter(job=job).select_related("arm").defer("points")
+    return list(trials.prefetch_related(Prefetch("attempts", attempts)))
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,12 @@ class Climate:
 
 def climates(trials: Sequence[Any]) -> dict[UUID, Climate]:
     """Attempt → clock and temperature, of the attempts that have either, of trials as :func:`trials_shown` reads them."""
-    attempts = [a for t in trials for a in t.attempts.all() if a.clock_told or a.temperature_told is not None]
-    return {a.pk: Climate(tuple(a.clock_told) if a.clock_told else None, a.temperature_told) for a in attempts}
+    found = {}
+    for attempt in (a for t in trials for a in t.attempts.all() if a.facts_told):
+        clock, temperature = (attempt.facts_told.get(name) for name in ("clock_mhz", "temperature_c"))
+        if clock or temperature is not None:
+            found[attempt.pk] = Climate(tuple(clock) if clock else None, temperature)
+    return found
 
 
 @dataclass(frozen=True)
@@ -210,8 +216,11 @@ def evidence_file(attempt: Attempt, name: str) -> EvidenceFile | None:
     return EvidenceFile.objects.filter(attempt=attempt, name=storable(name)).select_related("blob").first()
 
 
-def measurements_of(job: Job, arms: Sequence[str], analysis: JobAnalysis | None = None) -> list[tuple[Attempt, AttemptMeasurement]]:
-    """The accepted, parsed attempts of some arms in the order of trials; with ``analysis`` those of all jobs in it (1 statement)."""
+def measurements_of(
+    job: Job, arms: Sequence[str], analysis: JobAnalysis | None = None, point: str = ""
+) -> list[tuple[Attempt, AttemptMeasurement]]:
+    """The accepted, parsed attempts of some arms in the order of trials; with ``analysis`` those of all jobs in it; with ``point``
+    no probes but the timed ones there (1 statement)."""
     parts = {p.job: set(p.blocks) for p in analysis.parts if not p.differs} if analysis else {}
     attempts = (
         Attempt.objects.filter(trial__job__in=[job.pk, *parts], trial__arm__name__in=arms, accepted=True, measurement__isnull=False)
@@ -219,7 +228,8 @@ def measurements_of(job: Job, arms: Sequence[str], analysis: JobAnalysis | None 
         .order_by("trial__block", "trial__index")
     )
     counted = [a for a in attempts if not parts or a.trial.block in parts.get(str(a.trial.job_id), ())]
-    return [(a, a.measurement.parsed) for a in counted if a.measurement is not None]
+    read = [(a, a.measurement) for a in counted if a.measurement is not None]
+    return [(a, narrowed.measurement_at(m.numbers, point) if point else m.parsed) for a, m in read]
 
 
 def engine_environment(job: Job) -> dict[str, str]:

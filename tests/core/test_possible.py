@@ -9,6 +9,7 @@ import pytest
 from speccore import oddities
 from speccore.engines import engine
 from speccore.inventory import BlockShape, Device, HostInventory, MemoryShape, ModelInfo, RuntimeInfo
+from speccore.offered import offered
 from speccore.possible import OnBuild, possible
 
 LOGS = Path(__file__).parents[1] / "logs" / "llamacpp"
@@ -139,3 +140,12 @@ def test_only_the_fear_of_a_crash_is_disproved_by_jobs_that_ran() -> None:
     assert oddities.is_disproved_by_running("none of its processor libraries (a, b) is for this processor")
     for odd in ("crashes (SIGILL: an instruction that this processor doesn't have) at --version", "prints nothing at --version"):
         assert not oddities.is_disproved_by_running(odd)
+
+
+def test_builds_alike_promise_the_same_and_each_other_build_its_own() -> None:
+    found = build()
+    assert offered(found) is offered(build(executable="/elsewhere/llama-server", version="9.9"))
+    without = found.capabilities.model_copy(update={"spec_types": [], "dialect": "none"})
+    assert "draft" in offered(found).modes
+    assert "draft" not in offered(found.model_copy(update={"capabilities": without})).modes
+    assert offered(found.model_copy(update={"kind": "attached"})).modes == []

@@ -41,7 +41,7 @@ def section(run: sample.Run, trials: list[TrialMemory] | None = None, inventory:
     there = inventory or page_queries.frozen_inventory(job)
     models = {m.alias: m for m in there.models} if there else {}
     named = {spec.baseline.name: models["demo-target"], **{a.name: models["demo-draft"] for a in spec.arms if a.draft_model}}
-    taken = memory_of_trials(page_queries.trials_shown(job, memory=True)) if trials is None else trials
+    taken = memory_of_trials(page_queries.trials_shown(job)) if trials is None else trials
     return memory_section(spec, analysis, taken, there, named)
 
 
@@ -211,13 +211,13 @@ def test_a_break_even_that_is_not_known_says_why(run: sample.Run) -> None:
 
 def test_what_was_tried_is_read_from_the_stored_numbers(run: sample.Run) -> None:
     job = Job.objects.get(pk=run.job.pk)
-    assert [t.fit for t in memory_of_trials(page_queries.trials_shown(job, memory=True))] == [None] * len(run.plan.trials)
+    assert [t.fit for t in memory_of_trials(page_queries.trials_shown(job))] == [None] * len(run.plan.trials)
     stored = MeasurementSet.objects.filter(attempt__trial__job=job).order_by("attempt__trial__index").last()
     assert stored is not None
     fit = Fit(arms=[ArmFit(arm="off", mode="off", top=2048, tries=[FitTry(context=2048, loads=True)])])
     stored.numbers["fit"] = fit.model_dump(mode="json")
     stored.save()
-    assert memory_of_trials(page_queries.trials_shown(job, memory=True))[-1].fit == fit
+    assert memory_of_trials(page_queries.trials_shown(job))[-1].fit == fit
     found = section(run)
     assert found is not None
     assert found.sentences[0] == "Largest context that loads here, tried after the blocks: 2,048 tokens per slot without."

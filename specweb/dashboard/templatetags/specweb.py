@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from django import template
@@ -20,6 +22,7 @@ register = template.Library()
 
 
 @register.simple_tag
+@lru_cache(maxsize=256)
 def mark(mode: str) -> SafeString:
     """The marker of a speculation mode, in its colour."""
     m = mark_of(mode)
@@ -37,6 +40,7 @@ def mark_path(mode: str) -> str:
 
 
 @register.simple_tag
+@lru_cache(maxsize=256)
 def verdict(word: str, extra: str = "") -> SafeString:
     """The verdict's shape and word, in its colour."""
     return format_html(
@@ -60,11 +64,17 @@ def number(cell: Cell) -> SafeString:
     """A number as a link to what it was computed from; a withheld one as its reason in short."""
     if not cell.text:
         return SafeString("")
-    note = format_html(" <small>{}</small>", cell.note) if cell.note else ""
-    kind = "withheld" if cell.withheld else "n"
+    # Not format_html: pages have hundreds of these, and few definitions.
+    note = f" <small>{html.escape(cell.note)}</small>" if cell.note else ""
+    kind, title, text = "withheld" if cell.withheld else "n", _escaped(cell.title), html.escape(cell.text)
     if cell.href:
-        return format_html('<a class="{}" href="{}" title="{}">{}</a>{}', kind, cell.href, cell.title, cell.text, note)
-    return format_html('<span class="{}" title="{}">{}</span>{}', kind, cell.title, cell.text, note)
+        return SafeString(f'<a class="{kind}" href="{html.escape(cell.href)}" title="{title}">{text}</a>{note}')
+    return SafeString(f'<span class="{kind}" title="{title}">{text}</span>{note}')
+
+
+@lru_cache(maxsize=2048)
+def _escaped(text: str) -> str:
+    return html.escape(text)
 
 
 @register.simple_tag
