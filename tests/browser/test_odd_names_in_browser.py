@@ -25,7 +25,7 @@ ODD = "عنوان طويل جدا 🚀🧪 <img src=x onerror=alert(1)> "
 
 VIEWER = "m" * 150
 #: What is its owner's alone, or for those who may change things.
-NOT_FOR_VIEWERS = {"presets", "workload", "columns of a table", "share", "enrol", "upload of prompts", "import"}
+NOT_FOR_VIEWERS = {"presets", "watch an experiment", "workload", "columns of a table", "share", "enrol", "upload of prompts", "import"}
 
 
 def odd(n: int, kind: str) -> str:
