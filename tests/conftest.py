@@ -30,6 +30,8 @@ django.setup()
 # How long one example takes is the machine's to say.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+# A password is hashed slowly so that nobody guesses it, and no test does.
+django.conf.settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher", *django.conf.settings.PASSWORD_HASHERS]
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -107,6 +109,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(item.config.rootpath).as_posix().startswith(_BY_THE_CLOCK):
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Who patches something wants nothing that was made without the patch."""
+    from tests import remembered
+
+    info = getattr(item, "_fixtureinfo", None)
+    asked = [info.argnames, *(d.argnames for ds in info.name2fixturedefs.values() for d in ds if d.baseid)] if info else []
+    remembered.allowed = not any("monkeypatch" in names for names in asked)
 
 
 @pytest.hookimpl(wrapper=True)

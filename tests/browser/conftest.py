@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import pytest
 
-from tests.browser.visitors import PASSWORD
+from tests.browser.visitors import PASSWORD, shared
 from tests.web import sample
 
 
 @pytest.fixture(autouse=True)
 def _evidence_folder(settings, tmp_path) -> None:
     settings.SPECWEB_EVIDENCE_DIR = tmp_path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _browser() -> Iterator[None]:
+    """The browser stays open between tests, and its event loop with it; Django is told that no other work waits in there."""
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    try:
+        yield
+    finally:
+        shared.close()
+        del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 from django.db import connections
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -61,15 +62,43 @@ class Visitor:
         return self.page.evaluate("document.documentElement.scrollWidth - innerWidth")
 
 
+@dataclass
+class _Shared:
+    """One browser for the tests of a module: a start of it costs more than most of them."""
+
+    playwright: Playwright | None = None
+    browser: Browser | None = None
+
+    def started(self) -> Browser:
+        if self.browser is None or not self.browser.is_connected():
+            self.close()
+            self.playwright = sync_playwright().start()
+            self.browser = self.playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        return self.browser
+
+    def close(self) -> None:
+        if self.browser is not None:
+            self.browser.close()
+        if self.playwright is not None:
+            self.playwright.stop()
+        self.browser = self.playwright = None
+
+
+shared = _Shared()
+
+
 @contextmanager
 def visitor(site: str, width: int, scheme: str = "light", user: str = "owner", **options: object) -> Iterator[Visitor]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    """Somebody with cookies, storage and cache of their own."""
+    browser = shared.started()
+    try:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
         someone = Visitor(context, site)
         someone.log_in(user)
         yield someone
-        browser.close()
+    finally:
+        for context in browser.contexts:
+            context.close()
 
 
 def until(page: Page, expression: str, seconds: float = 15) -> None:

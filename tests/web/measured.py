@@ -17,6 +17,7 @@ from specweb.experiments.services.jobs import move_job
 from specweb.results.models import Attempt, MeasurementSet
 from specweb.results.services.comparing import compare_job
 from tests.core import made
+from tests.remembered import remembered
 from tests.web import sample
 
 Noise = Callable[[TrialPlan, ProbePlan], float]
@@ -32,6 +33,7 @@ def scatter(seed: int, between: float, within: float = 0.0) -> Noise:
     return noise
 
 
+@remembered
 def job_of(
     who: sample.People,
     host: Host,

@@ -47,6 +47,7 @@ from specweb.results.services.comparing import compare_job
 from specweb.results.services.parsing import parse_attempt
 from specweb.results.services.reports import create_trials, report_attempt
 from specweb.results.store import store_blob
+from tests.remembered import remembered
 
 LOGS = Path(__file__).parent.parent / "logs" / "llamacpp"
 START = datetime(2026, 11, 29, 5, 20, tzinfo=UTC)
@@ -69,6 +70,7 @@ class People:
     other: Team
 
 
+@remembered
 def people(password: str | None = None) -> People:
     team, other = Team.objects.create(slug="ours", name="Our team"), Team.objects.create(slug="theirs", name="Their team")
     users = [User.objects.create_user(name, password=password) for name in ("owner", "mate", "stranger")]
@@ -172,12 +174,14 @@ class Run:
     clock: datetime = START
 
 
+@remembered
 def submitted(team: Team, user: User, the_spec: ExperimentSpec, visibility: Visibility = Visibility.TEAM) -> Experiment:
     for workload in {w.content_hash(): w for w in workloads.builtin().values()}.values():
         seed_workload(workload)
     return submit(the_spec, team, user, visibility)
 
 
+@remembered
 def claimed(experiment: Experiment, host: Host) -> Run:
     now = datetime.now(UTC)
     dispatch_waiting(now, online_within=timedelta(minutes=5), on_queued=create_trials)
@@ -189,6 +193,7 @@ def claimed(experiment: Experiment, host: Host) -> Run:
     return Run(experiment, job, lease, JobPlan.model_validate(job.plan))
 
 
+@remembered
 def finished(
     team: Team, user: User, the_spec: ExperimentSpec | None = None, visibility: Visibility = Visibility.TEAM, **knobs: object
 ) -> Run:
@@ -205,6 +210,11 @@ def finished(
 
 def play(run: Run, *, fails: Callable[[TrialPlan], bool] = lambda _: False, n_trials: int | None = None, log_lines: int = 0) -> None:
     """Reports trials as an agent would, with evidence made up from the spec's arms."""
+    run.__dict__.update(_played(run, fails, n_trials, log_lines).__dict__)
+
+
+@remembered
+def _played(run: Run, fails: Callable[[TrialPlan], bool], n_trials: int | None, log_lines: int) -> Run:
     rng = random.Random(7)
     host = run.lease.host
     for trial in run.plan.trials[:n_trials]:
@@ -236,6 +246,7 @@ def play(run: Run, *, fails: Callable[[TrialPlan], bool] = lambda _: False, n_tr
         assert report_attempt(host, run.lease, report, datetime.now(UTC)).stored
         parse_attempt(uuid.UUID(attempt_id))
         run.attempts.append(Attempt.objects.get(pk=attempt_id))
+    return run
 
 
 def evidence(
