@@ -99,6 +99,7 @@ _BY_THE_CLOCK = (
     "tests/agent/test_streams",
     "tests/agent/test_warming.py",
     "tests/agent/test_worded.py",
+    "tests/client/test_real_shell.py",
     "tests/web/test_race.py",
     "tests/workers/",
 )

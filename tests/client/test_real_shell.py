@@ -29,7 +29,7 @@ from specweb.experiments.models import Experiment, Host, Job
 from specweb.experiments.services.dispatch import dispatch_waiting
 from specweb.experiments.services.hosts import create_enrolment_code
 from specweb.reported.models import Report
-from specweb.results.models import Attempt
+from specweb.results.queries import left_to_parse
 from specweb.results.services.comparing import compare_job
 from specweb.results.services.parsing import parse_attempt
 from specweb.results.services.reports import create_trials
@@ -70,8 +70,8 @@ def worker() -> Iterator[None]:
     def work() -> None:
         while not over.wait(0.2):
             dispatch_waiting(datetime.now(UTC), online_within=timedelta(minutes=5), on_queued=create_trials)
-            for attempt in Attempt.objects.filter(measurement=None, parse_error=None):
-                parse_attempt(attempt.pk)
+            for attempt_id in left_to_parse(datetime.now(UTC) + timedelta(days=1)):
+                parse_attempt(attempt_id)
             for job in Job.objects.filter(state="completed"):
                 compare_job(job.pk, datetime.now(UTC))
         connection.close()
