@@ -168,6 +168,7 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "specweb.compressing.CompressedPages",
     "specweb.caching.private_by_default",
+    "specweb.heads.nothing_is_streamed",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any, cast
+from uuid import UUID
 
 import speccore
 from django.conf import settings
@@ -102,7 +103,11 @@ class _Writer:
         yield
         jobs = list(self.experiment.jobs.select_related("host", "runtime", "target", "inventory").order_by("id"))
         leases = list(Lease.objects.filter(job__in=jobs).select_related("inventory").order_by("job_id", "n"))
-        self._document(form.JOBS, [self._job(job, [x for x in leases if x.job_id == job.pk]) for job in jobs])
+        moves: dict[UUID, list[dict[str, Any]]] = {job.pk: [] for job in jobs}
+        if self.whole:
+            for move in JobMove.objects.filter(job__in=jobs).order_by("pk").values("job_id", "src", "dst", "at", "reason", "by"):
+                moves[move.pop("job_id")].append(move)
+        self._document(form.JOBS, [self._job(job, [x for x in leases if x.job_id == job.pk], moves[job.pk]) for job in jobs])
         yield
         inventories = {j.inventory_id: j for j in jobs if j.inventory_id} | {x.inventory_id: None for x in leases if x.inventory_id}
         for row in HostInventory.objects.filter(pk__in=inventories).order_by("hash").distinct("hash"):
@@ -143,9 +148,8 @@ class _Writer:
             for name, w in used.items()
         }
 
-    def _job(self, job: Job, leases: list[Lease]) -> dict[str, Any]:
+    def _job(self, job: Job, leases: list[Lease], moves: list[dict[str, Any]]) -> dict[str, Any]:
         own = ("state", "draft_hashes", "device_uuids", "commands", "plan", "blocks", "block_runs", "looked_after", "decided")
-        moves = JobMove.objects.filter(job=job).values("src", "dst", "at", "reason", *(["by"] if self.whole else []))
         return {name: getattr(job, name) for name in own} | {
             "id": job.pk,
             "reason": job.reason_for(team=self.whole),
@@ -158,7 +162,7 @@ class _Writer:
             "extends": job.extends_id,
             "moments": {name: getattr(job, name) for name in MOMENTS},
             "leases": [_lease(x) for x in leases],
-            "moves": list(moves) if self.whole else [],
+            "moves": moves,
             **facts_of(job),
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -83,6 +84,8 @@ def _of_analyses(experiment: Experiment, row: ArchiveImport) -> Iterator[Differe
     here = {str(a.job_id): a.numbers for a in newest}
     for job in sorted(told.keys() | here.keys()):
         one, other = told.get(job), here.get(job)
+        if any(map(partial(_stands_elsewhere, job), (one, other))):
+            continue  # what it was before later blocks were added is not shown, and computed only where it was measured
         if one is None or other is None:
             words = ("none", "there") if one is None else ("there", "none")
             yield Difference(UUID(job), "", "", "the comparison of a job", *words)
@@ -90,9 +93,24 @@ def _of_analyses(experiment: Experiment, row: ArchiveImport) -> Iterator[Differe
         a, b = _by_place(one), _by_place(other)
         for arm, point in a.keys() | b.keys():
             yield from _of_comparison(UUID(job), arm, point, a.get((arm, point)), b.get((arm, point)))
-        for name in ("checks", "answers", "fit", "sampling", "parts"):
+        yield from _of_checks(UUID(job), one.get("checks") or [], other.get("checks") or [])
+        for name in ("answers", "fit", "sampling", "parts"):
             if not _same(one.get(name), other.get(name)):
                 yield Difference(UUID(job), "", "", name, _short(one.get(name)), _short(other.get(name)))
+
+
+def _stands_elsewhere(job: str, numbers: dict[str, Any] | None) -> bool:
+    """Whether a job's blocks are in the comparison that an earlier job of its answer keeps."""
+    joined = [str(p.get("job")) for p in (numbers or {}).get("parts") or [] if not p.get("differs")]
+    return job in joined[1:]
+
+
+def _of_checks(job: UUID, one: list[dict[str, Any]], other: list[dict[str, Any]]) -> Iterator[Difference]:
+    a, b = ({str(c.get("name")): c for c in checks} for checks in (one, other))
+    for name in sorted(a.keys() | b.keys()):
+        if not _same(a.get(name), b.get(name)):
+            words = (f"{c.get('state')}: {c.get('sentence')}"[:120] if c else "none" for c in (a.get(name), b.get(name)))
+            yield Difference(job, "", "", f"check: {name}", *words)
 
 
 def _by_place(numbers: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db.models import Count, Max, Prefetch, Q, QuerySet
 
+from specweb.accounts.models import Team
 from specweb.experiments.models import Host, Job, Viewer
 
 from .models import Alert, Channel, Delivery, Repeat, Watch, WatchState
@@ -53,6 +55,13 @@ def hosts_to_watch(team_id: int) -> list[Host]:
 
 def channels(user: Viewer) -> QuerySet[Channel]:
     return Channel.objects.visible_to(user).select_related("team", "created_by")
+
+
+def may_get_mail(team: Team, address: str) -> bool:
+    """Whether a team's notices may go there: to a confirmed address of somebody who is in it, or into a domain that is allowed."""
+    if address.rpartition("@")[2].lower() in settings.SPECWEB_NOTICE_MAIL_DOMAINS:
+        return True
+    return team.members.filter(email__iexact=address, is_active=True).exclude(email_confirmed_at=None).exists()
 
 
 def deliveries(found: Iterable[Channel]) -> list[Delivery]:

@@ -19,7 +19,7 @@ from django.core import mail
 from django.urls import reverse
 from speccore.errors import NotAllowed, NotPossible
 
-from specweb.accounts.models import AuditEntry
+from specweb.accounts.models import AuditEntry, Membership
 from specweb.experiments.models import Experiment, Host
 from specweb.experiments.services.jobs import request_cancel
 from specweb.experiments.services.submission import submit
@@ -363,6 +363,18 @@ def test_mail_goes_to_confirmed_members_and_allowed_domains_alone(people: sample
     assert (sent.to, sent.subject) == (["owner@example.org"], "[SpecWeb] worse")
     assert "it is worse" in sent.body
     assert sent.extra_headers["Auto-Submitted"] == "auto-generated"
+
+
+def test_who_left_the_team_gets_no_mail_of_it_any_more(people: sample.People, settings: Any) -> None:
+    settings.EMAIL_HOST = "mail.example.org"
+    people.mate.email, people.mate.email_confirmed_at = "mate@example.org", datetime.now(UTC)
+    people.mate.save()
+    channel(people, "mate@example.org", "email")
+    assert tried(told(people)).state == "sent"
+    Membership.objects.filter(user=people.mate, team=people.team).delete()
+    later = tried(told(people, "k2"))
+    assert (later.state, len(mail.outbox)) == ("failed", 1)
+    assert "member" in later.error
 
 
 @pytest.mark.parametrize(("code", "state"), [(550, "failed"), (450, "waiting")])

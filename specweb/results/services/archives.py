@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, connection, transaction
 from speccore.errors import EngineError, ErrorBody, NotAllowed, NotPossible, SpecError
 from speccore.inventory import HostInventory as Inventory
 from speccore.jobstate import JobState
@@ -63,14 +63,21 @@ def take_archive(path: Path, team: Team, user: User | None, now: datetime, visib
         before = set(Blob.objects.filter(pk__in=hashes).values_list("pk", flat=True))
         try:
             with transaction.atomic():
+                _one_at_a_time(archive)
+                if known := _known(archive, team):
+                    return known
                 return TakenArchive(_Import(archive, spec, team, user, now).store(visibility), created=True)
         except BaseException as error:
             forget_files([sha256 for sha256 in hashes if sha256 not in before])
             if isinstance(error, DatabaseError):
-                if known := _known(archive, team):  # the same archive came twice at once, and the other was first
-                    return known
                 raise ArchiveInvalid(f"a value in it can't be stored: {str(error).splitlines()[0][:200]}") from error
             raise
+
+
+def _one_at_a_time(archive: Archive) -> None:
+    """Until the transaction ends, no other import of the same experiment goes on: who comes second finds what the first one made."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"archive {archive.experiment.id}"])
 
 
 def _known(archive: Archive, team: Team) -> TakenArchive | None:
@@ -158,7 +165,7 @@ class _Import:
                     "measurements": {str(pk): list(read) for pk, read in archive.measurements.items()},
                 }
             ),
-            lacking=[x.model_dump(mode="json") for x in m.lacking if held_blob(x.sha256, self.team) is None],
+            lacking=[x.model_dump(mode="json") for x in m.lacking if x.sha256 not in archive.evidence],
         )
 
     def _in_order(self) -> list[form.JobOf]:
@@ -240,11 +247,12 @@ class _Import:
         for a in told:
             fields = {name: storable(getattr(a, name)) for name in own} | {name: getattr(a, name) for name in when}
             Attempt.objects.create(pk=a.id, trial=trials[a.trial], lease=leases[a.lease], **fields)
+        # Only what came with the archive: by its hash alone nobody gets at a file that a teammate keeps private.
         EvidenceFile.objects.bulk_create(
             EvidenceFile(attempt_id=a.id, name=f.name, kind=f.kind, blob_id=f.sha256, private=f.private)
             for a in told
             for f in a.evidence
-            if f.sha256 in self.archive.evidence or held_blob(f.sha256, self.team)
+            if f.sha256 in self.archive.evidence
         )
 
     def _end(self, job: Job, told: form.JobOf) -> None:

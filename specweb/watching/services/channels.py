@@ -19,6 +19,7 @@ from specweb.experiments.text import storable
 from specweb.watching import outside, signing
 from specweb.watching.models import Channel, Delivery
 from specweb.watching.notice_models import Event, Kind
+from specweb.watching.queries import may_get_mail
 
 from .notices import send_test
 
@@ -65,9 +66,7 @@ def _refuse_target(team: Team, kind: str, target: str) -> None:
         validate_email(target)
     except ValidationError:
         raise NotPossible(f"target: {target[:80]!r} is no e-mail address", remedy="Give one address.") from None
-    domain = target.rpartition("@")[2].lower()
-    confirmed = team.members.filter(email__iexact=target, is_active=True).exclude(email_confirmed_at=None).exists()
-    if not confirmed and domain not in settings.SPECWEB_NOTICE_MAIL_DOMAINS:
+    if not may_get_mail(team, target):
         raise NotPossible(
             f"target: {target[:80]!r} is no confirmed address of a member of the team",
             remedy="Its owner confirms it on the account page, or whoever runs the service allows its domain (SPECWEB_NOTICE_MAIL_DOMAINS).",

@@ -18,6 +18,7 @@ from specweb.accounts.invitations import mail_works
 from specweb.watching import outside, signing
 from specweb.watching.models import Channel, Delivery
 from specweb.watching.notice_models import DeliveryState, Kind
+from specweb.watching.queries import may_get_mail
 
 #: After the first try, the second, …; with the last one a notice is given up.
 AGAIN_AFTER = [timedelta(minutes=m) for m in (1, 5, 30, 120, 360)]
@@ -64,6 +65,8 @@ def deliver(delivery_id: UUID, now: datetime) -> bool:
 def _mailed(delivery: Delivery) -> Outcome:
     if not mail_works():
         return Outcome("this service has no mail: EMAIL_HOST is not set", permanent=True)
+    if not may_get_mail(delivery.channel.team, delivery.channel.target):
+        return Outcome("it is no confirmed address of a member of the team any more", permanent=True)
     text = f"{delivery.body.get('text', delivery.subject)}\n\nYou get this since {delivery.channel.name} of {delivery.channel.team.name} "
     text += f"is a channel for notices: {settings.SPECWEB_BASE_URL}/notices/\n"
     subject = " ".join(f"[SpecWeb] {delivery.subject}".split())
@@ -124,7 +127,9 @@ def _settle(delivery: Delivery, outcome: Outcome, now: datetime) -> None:
 
 
 def _count_against(channel: Channel, outcome: Outcome, now: datetime) -> None:
-    row = Channel.objects.select_for_update().get(pk=channel.pk)
+    row = Channel.objects.select_for_update().filter(pk=channel.pk).first()
+    if row is None:
+        return  # it was removed meanwhile
     row.n_failed += 1
     row.save(update_fields=["n_failed"])
     if row.disabled_at or not (outcome.gone or row.n_failed >= MOST_FAILED):
