@@ -80,7 +80,7 @@ def _show(call: Call) -> int:
     screen.print()
     tell_comparisons(call, found)
     for c in (c for c in found.comparisons if c.mode != "off"):
-        step = f" {c.verdict.next_step}" if c.verdict.next_step else ""
+        step = f" Next: {c.verdict.next_step}." if c.verdict.next_step else ""
         screen.print(screen.painted(c.verdict.word) + safe(f": {c.arm} at {c.point}: {c.verdict.sentence}.{step}"))
     if not found.comparisons:
         screen.print("no comparison yet")

@@ -83,9 +83,9 @@ def comparison_cells(c: Comparison) -> tuple[str, ...]:
 
 
 def compared(rows: Sequence[Comparison]) -> tuple[tuple[Column, ...], list[tuple[str, ...]]]:
-    """Head and cells, with the host where there are several. An interval of an early look has that look's confidence."""
+    """Head and cells, with the host where there are several. An interval of an early look, or over added blocks, has its own confidence."""
     several = len({c.job for c in rows}) > 1
-    looked = any(c.raw.get("look") for c in rows)
+    looked = any(c.raw.get("look") or c.raw.get("joined") for c in rows)
     head = tuple(replace(c, head="interval") if looked and "interval" in c.head else c for c in COMPARISONS)
     cells = [((c.host or "–",) if several else ()) + comparison_cells(c) for c in rows]
     return ((HOST,) if several else ()) + head, cells

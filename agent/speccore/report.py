@@ -67,6 +67,8 @@ def width_line(analysis: JobAnalysis, n_blocks: int, n_planned: int) -> str:
     width = low if low == high else f"{low} to {high}"
     if any(c.look for c in analysis.comparisons):
         return f"{blocks} bought intervals of {width}, each at the confidence of its look"
+    if any(c.joined for c in analysis.comparisons):
+        return f"{blocks} bought intervals of {width}, at the confidence that the verdict names"
     return f"{blocks} bought 95 % intervals of {width}"
 
 

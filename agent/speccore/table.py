@@ -14,8 +14,8 @@ LEFT = frozenset({0, 1, 8})
 
 
 def head(analysis: JobAnalysis) -> tuple[str, ...]:
-    """:data:`HEAD`; an interval of an early look has that look's confidence, which the verdict tells."""
-    looked = any(c.look for c in analysis.comparisons)
+    """:data:`HEAD`; an interval of an early look, or over added blocks, has a confidence of its own, which the verdict tells."""
+    looked = any(c.look or c.joined for c in analysis.comparisons)
     return tuple("interval" if looked and "interval" in word else word for word in HEAD)
 
 

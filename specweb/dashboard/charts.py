@@ -20,7 +20,10 @@ ROW_PX, GROUP_PX, AXIS_PX = 26, 40, 44
 def forest_chart(spec: ExperimentSpec, analysis: JobAnalysis, titles: Mapping[str, str], url: NumbersUrl) -> Chart:
     """Its table is the comparison of the page."""
     data = forest(spec, analysis, titles, url)
-    interval = "interval of the look" if spec.sequential else "95 % interval"
+    added = any(c.joined for c in analysis.comparisons)
+    interval = (
+        "interval of the look" if spec.sequential else "interval at the confidence that the verdict names" if added else "95 % interval"
+    )
     return Chart(
         name="forest",
         title="Speed-up by work and arm",

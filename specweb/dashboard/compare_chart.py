@@ -32,7 +32,7 @@ def forest_chart(rows: Sequence[Row], works: Sequence[Work], chosen: Mapping[str
     return Chart(
         name="forest",
         title="Speed-up by question and hardware",
-        caption=f"log axis; 95 % interval; the band is the ±{100 * data['margin']:.3g} % margin{widest}",
+        caption=f"log axis; interval of 95 %, or of the confidence that its verdict names; the band is the ±{100 * data['margin']:.3g} % margin{widest}",
         label="Speed-up on each hardware with its interval; the tables below have the same numbers",
         data=data,
         height=data["height"],
