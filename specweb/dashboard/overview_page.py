@@ -111,12 +111,16 @@ def axis_of(answers: Iterable[Mapping[str, Any]]) -> Axis:
 
 
 def card(experiment: Any, axis: Axis) -> Card:
-    """An experiment, as ``experiments_shown`` reads it, with the newest answers of each of its jobs; a job that was tried again leaves the word to its retry."""
+    """An experiment, as ``experiments_shown`` reads it, with the newest answers of each of its jobs.
+
+    A job that was tried again leaves the word to its retry; one that added blocks, whose answer is that of all blocks, to the first.
+    """
     retried = {job.retry_of_id for job in experiment.jobs.all()}
+    told = {job.pk: job.answers for job in experiment.jobs.all()}
     base = reverse("experiment", args=[experiment.pk])
     jobs = []
     for job in experiment.jobs.all():
-        if job.pk in retried:
+        if job.pk in retried or (job.extends_id and job.answers and job.answers == told.get(job.extends_id)):
             continue
         host = job.host or job.wanted_host
         jobs.append(
