@@ -17,6 +17,8 @@ from specweb.accounts.audit_models import AuditEntry
 from specweb.accounts.audit_queries import COLUMNS
 from specweb.experiments.models import Experiment, Host, Job, Viewer, Workload
 from specweb.experiments.services.silence import Limits, host_state
+from specweb.experiments.text import storable
+from specweb.experiments.viewer import teams_of
 from specweb.reported.models import MARK, ReportedNumber, ReportedRun
 from specweb.reported.queries import matching
 
@@ -26,6 +28,11 @@ from .texts import Text
 
 
 class OrderedExperiments(ExperimentFilter):
+    by = Text(label="Who submitted it; of experiments of one's own teams.", method="by_person")
+
+    def by_person(self, rows: Any, name: str, value: str) -> Any:
+        return rows.filter(created_by__username=storable(value), team__in=teams_of(self.request.user))
+
     def as_it_is(self, rows: Any, name: str, value: str) -> Any:
         return rows.order_by(*ORDERS[value])
 
@@ -37,8 +44,9 @@ def _experiments(user: Viewer) -> QuerySet[Experiment]:
 def _experiment_lines(rows: QuerySet[Experiment], user: Viewer) -> Iterator[Sequence[Any]]:
     jobs = Job.objects.only("experiment_id", "state", "retry_of_id")
     found = rows.select_related("team", "created_by").prefetch_related(Prefetch("jobs", jobs)).defer("spec")
+    own = set(teams_of(user).values_list("pk", flat=True))  # names of people are for their teams
     for e in found.iterator(CHUNK):
-        by = e.created_by.get_username() if e.created_by else None
+        by = e.created_by.get_username() if e.created_by and e.team_id in own else None
         names = (str(e.pk), e.name, e.question, e.team.slug, e.visibility, e.origin, str(e.state), len(e.jobs.all()))
         yield (*names, e.created_at, by, e.spec_hash, address(f"/experiments/{e.pk}/"))
 

@@ -227,3 +227,14 @@ def test_the_audit_log_is_narrowed_as_on_its_page(them: sample.People) -> None:
     assert error(program.get("exports/audit?since=yesterday"), 400)["details"]["parameter"] == "since"
     assert len(rows_of(program, "audit")) == AuditEntry.objects.visible_to(them.owner).count()
     assert MARKER not in str(rows_of(Program(them.stranger), "audit"))
+
+
+def test_names_of_people_are_for_their_teams(client: Any, them: sample.People, run: sample.Run) -> None:
+    Experiment.objects.update(visibility=Visibility.PUBLIC)
+    assert [row["created_by"] for row in rows_of(Program(them.mate), "experiments", "&by=owner")] == ["owner"]
+    stranger = Program(them.stranger)
+    assert [row["created_by"] for row in rows_of(stranger, "experiments")] == [None]
+    assert rows_of(stranger, "experiments", "&by=owner") == []
+    (told,) = json.loads(content(client.get("/exports/experiments?format=json")))
+    assert (told["id"], told["created_by"]) == (str(run.experiment.pk), None)
+    assert json.loads(content(client.get("/exports/experiments?format=json&by=owner"))) == []

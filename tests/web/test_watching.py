@@ -266,3 +266,15 @@ def test_an_alert_is_seen_by_somebody_once(it: Watched) -> None:
     assert alert.acknowledged_note == "bisected: 4f2c"
     assert list(Alert.objects.visible_to(it.people.mate)) == [alert]
     assert list(Alert.objects.visible_to(it.people.stranger)) == []
+
+
+def test_a_watch_that_can_not_be_looked_at_keeps_no_other_from_its_turn(it: Watched) -> None:
+    """As one whose experiment an older release stored in a way that this one doesn't read."""
+    odd = submit(sample.spec(**SMALL | {"name": "odd"}), it.people.team, it.people.owner)
+    Job.objects.filter(experiment=odd).update(state="cancelled")
+    Watch.objects.filter(pk=it.watch.pk).update(experiment=odd)
+    other = watch(it.run.experiment, it.people.owner, host=it.host)  # its turn comes after the odd one's
+    Experiment.objects.filter(pk=odd.pk).update(spec={"arms": 7})
+    offer(it.host, "a", "d")
+    assert [r.watch_id for r in tick()] == [other.pk]
+    assert "can't be looked at" in note(it)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models import Q
 from speccore.errors import SpecWebError
 from speccore.inventory import RuntimeInfo
@@ -24,6 +25,7 @@ from .watches import pause_for
 
 #: Work that a host has before a repeat's turn comes; of jobs that any host may take so many are asked whether this one could.
 MOST_WAITING = 20
+log = logging.getLogger(__name__)
 BUSY = [JobState.QUEUED.value, *(s.value for s in HELD)]
 
 
@@ -41,7 +43,13 @@ def repeat_due(now: datetime, *, online_within: timedelta) -> list[Repeat]:
         if watch.created_by is None or not may_submit(watch.created_by, watch.team):
             pause_for(watch, "who began it may no longer submit for the team: stop it and begin it anew")
             continue
-        made += _repeat(watch, now, now - online_within)
+        try:
+            made += _repeat(watch, now, now - online_within)
+        except DatabaseError:
+            raise  # the next look tries again
+        except Exception:
+            log.exception("watch %s can't be looked at", watch.pk)  # the others are looked at all the same
+            _note(watch, "it can't be looked at: the service's log says why", watch.settled)
     return made
 
 
