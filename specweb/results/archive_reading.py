@@ -117,8 +117,13 @@ def _read(file: zipfile.ZipFile, size: int) -> Archive:
             ),
         ]
     )
-    documents = {name: _document(file, told[name]) for name in sorted(told) if not name.startswith("evidence/")}
+    documents = {name: _document(file, told[name]) for name in sorted(told) if not name.startswith(("evidence/", "measurements/"))}
     archive = _decoded(file, manifest, documents)
+    # One at a time, since together they are most of an archive, and only their hashes are kept.
+    for name in sorted(n for n in told if n.startswith("measurements/")):
+        read = _model(form.MeasurementOf, _value(name, _document(file, told[name])), name)
+        key = name.removeprefix("measurements/").removesuffix(".json")
+        archive.measurements[_uuid(key, name)] = (read.parser_version, measurement_digest(read.numbers))
     _check_evidence(file, archive, told)
     return archive
 
@@ -225,9 +230,6 @@ def _decoded(file: zipfile.ZipFile, manifest: form.ManifestOf, documents: dict[s
         key, raw = rest.removesuffix(".json"), _value(name, content) if rest else None
         if folder == "inventories":
             found.inventories[key] = raw
-        elif folder == "measurements":
-            read = _model(form.MeasurementOf, raw, name)
-            found.measurements[_uuid(key, name)] = (read.parser_version, measurement_digest(read.numbers))
         elif folder == "analyses":
             found.analyses[_uuid(key, name)] = _model(form.AnalysisOf, raw, name)
     return found

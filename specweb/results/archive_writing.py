@@ -265,7 +265,7 @@ def _used_only(content: dict[str, Any], jobs: list[Job]) -> dict[str, Any]:
         "models": [m for m in content.get("models", []) if m.get("manifest_hash") in models],
         "runtimes": [r for r in content.get("runtimes", []) if r.get("manifest_hash") in builds],
     }
-    return content | used | {"labels": {}}
+    return content | used | {"labels": {}, "broken_runtimes": [], "problems": []}
 
 
 def _plain(content: Any) -> Any:

@@ -282,6 +282,9 @@ def _kept(folder: Path, data: bytes) -> Path:
 
 def test_who_may_not_read_the_texts_gets_an_archive_without_them(made: Any, tmp_path: Path) -> None:
     run, them, data = made
+    kept = run.job.inventory
+    kept.content |= {"problems": ["no model at /home/ada/secret.gguf"], "labels": {"rack": "7"}}
+    kept.save(update_fields=["content"])
     Experiment.objects.update(visibility=Visibility.PUBLIC)
     program = Program(them.stranger)
     answer = program.get(f"experiments/{run.experiment.pk}/archive")
@@ -297,6 +300,8 @@ def test_who_may_not_read_the_texts_gets_an_archive_without_them(made: Any, tmp_
     assert {x["sha256"] for x in manifest["lacking"]} == private
     assert b"alert(1)" not in b"".join(c for n, c in files.items() if not n.startswith("evidence/"))
     assert json.loads(files[form.EXPERIMENT])["created_by"] == ""
+    (inventory,) = (json.loads(c) for n, c in files.items() if n.startswith("inventories/"))
+    assert (inventory["problems"], inventory["broken_runtimes"], inventory["labels"]) == ([], [], {})
     assert program.get(f"experiments/{run.experiment.pk}/archive").status_code == 200
     Experiment.objects.update(visibility=Visibility.TEAM)
     assert error(program.get(f"experiments/{run.experiment.pk}/archive"), 404)
