@@ -96,7 +96,10 @@ def experiment_text(experiment: Experiment) -> str:
     """What was found on each host, as tables for a terminal; empty where nothing is computed yet (2 statements)."""
     jobs = experiment.jobs.exclude(retry__state=JobState.PROCESSED.value).select_related("host").order_by("id")
     newest = {a.job_id: a for a in Analysis.objects.filter(job__in=jobs).order_by("id")}
-    found = [(job.host.name if job.host else "", newest[job.pk].parsed) for job in jobs if job.pk in newest]
+    # Of blocks that were added the answer is that of all blocks, which stands at the first job already.
+    told = {pk: a.numbers.get("comparisons") for pk, a in newest.items()}
+    own = [job for job in jobs if job.pk in newest and not (job.extends_id and told[job.pk] and told[job.pk] == told.get(job.extends_id))]
+    found = [(job.host.name if job.host else "", newest[job.pk].parsed) for job in own]
     return "\n\n".join(f"on {host}:\n{analysis_text(analysis)}" if len(found) > 1 else analysis_text(analysis) for host, analysis in found)
 
 
