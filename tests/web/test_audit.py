@@ -19,6 +19,7 @@ from specweb.accounts import audit
 from specweb.accounts.models import AuditEntry, Role, User
 from specweb.accounts.services import create_token, set_role
 from specweb.experiments.models import Host, Job, Workload
+from specweb.watching.models import Channel, Watch, WatchState
 from tests.web.everything import Everything, everything, is_for_programs
 from tests.web.test_account import as_user, text_of
 from tests.web.test_visibility import METHODS, PEOPLE, TABLE, WRITES
@@ -40,6 +41,8 @@ UNRECORDED = {
     "api/v1/experiments/preview": "stores nothing",
     "api/v1/experiments/check": "stores nothing",
     "api/v1/runs/": "needs a whole run; recorded as experiment.upload by the service that stores every experiment",
+    "api/v1/archives/": "needs a whole archive; an import is recorded as experiment.import, as the tests of archives see",
+    "api/v1/watches/": "names an experiment by its id; recorded as watch.create by what begins those of the pages too",
     "api/v1/runs/blobs/<str:sha256>": "bytes on their way; the run that names them is recorded",
     "api/v1/workloads/": "takes a file; an uploaded one is recorded as workload.add, as a test here sees",
     "jobs/<uuid:job_id>/rest": "needs a failed job with whole blocks; recorded by what records job.more",
@@ -60,6 +63,7 @@ UNRECORDED = {
 
 def _paused(it: Everything) -> None:
     Job.objects.filter(pk=it.running.job.pk).update(pause_requested_at=timezone.now(), pause_requested_by="x")
+    Watch.objects.update(state=WatchState.PAUSED)
 
 
 def _failed(it: Everything) -> None:
@@ -73,6 +77,10 @@ def _ended(it: Everything) -> None:
 
 def _draining(it: Everything) -> None:
     Host.objects.filter(pk=it.host.pk).update(drain_requested_at=timezone.now())
+
+
+def _disabled(it: Everything) -> None:
+    Channel.objects.update(disabled_at=timezone.now())
 
 
 def _private(it: Everything) -> None:
@@ -97,6 +105,7 @@ FIRST: dict[str, Callable[[Everything], None]] = {
     "retry": _failed,
     "more": _ended,
     "undrain": _draining,
+    "enable": _disabled,
     "share": _private,
     "restore": _archived,
     "leave": _two_maintainers,
@@ -160,7 +169,15 @@ def _changed(captured: CaptureQueriesContext) -> list[str]:
 def test_what_stores_for_everybody_records_it(db: Any) -> None:
     it = everything()
     actions = set(AuditEntry.objects.filter(team_id=it.team.pk).values_list("action", flat=True))
-    assert {"experiment.submit", "experiment.publish", "invitation.make", "report.import", "mapping-template.keep"} <= actions
+    assert {
+        "experiment.submit",
+        "experiment.publish",
+        "invitation.make",
+        "report.import",
+        "mapping-template.keep",
+        "watch.create",
+        "channel.create",
+    } <= actions
 
 
 def test_the_reasons_are_of_addresses_that_there_are() -> None:
