@@ -40,7 +40,7 @@ UNRECORDED = {
     "password/reset/<str:uidb64>/<str:token>/": "needs the mailed link; its entry is tested with the accounts",
     "api/v1/experiments/preview": "stores nothing",
     "api/v1/experiments/check": "stores nothing",
-    "api/v1/runs/": "needs a whole run; recorded as experiment.upload by the service that stores every experiment",
+    "api/v1/runs/": "needs a whole run; recorded as experiment.upload, as the tests of uploads see",
     "api/v1/archives/": "needs a whole archive; an import is recorded as experiment.import, as the tests of archives see",
     "api/v1/watches/": "names an experiment by its id; recorded as watch.create by what begins those of the pages too",
     "api/v1/runs/blobs/<str:sha256>": "bytes on their way; the run that names them is recorded",

@@ -22,7 +22,7 @@ from speccore.jobstate import MOVES, JobState
 from speccore.protocol import AttemptReport
 from speccore.selfrun import RunInvalid, RunReply, document_hashes
 
-from specweb.accounts.models import Membership, Role, Team, User
+from specweb.accounts.models import AuditEntry, Membership, Role, Team, User
 from specweb.accounts.services import create_token
 from specweb.experiments.models import Experiment, Host, HostModel, Job, JobMove, Lease, Model, Origin, Runtime, Workload
 from specweb.experiments.services.jobs import retry_job
@@ -129,6 +129,8 @@ class TestAWholeRun:
         first, second = pushed(run, world.owner), pushed(run, world.owner)
         assert (first.created, second.created) == (True, False)
         assert second.model_copy(update={"created": True}) == first
+        entry = AuditEntry.objects.get(action="experiment.upload")
+        assert (entry.actor, entry.via, entry.object_id) == ("owner", "token", str(Experiment.objects.get().pk))
         assert (Experiment.objects.count(), Attempt.objects.count(), Host.every.filter(self_run=True).count()) == (1, 6, 1)
 
     def test_a_trial_that_was_tried_twice(self, world: World, tmp_path: Path) -> None:
