@@ -9,7 +9,7 @@ import django_filters as filters
 from specweb.results import compare_queries
 from specweb.results.models import Listing
 
-from .texts import Text
+from .texts import Moment, Text
 
 ABOUT = {
     "target": "Target model as a host calls it; results with the same weights under another name are found too.",
@@ -39,8 +39,8 @@ class ComparisonFilter(filters.FilterSet):
     verdict = Text("comparison__verdict", label="keep, shorten, disable, inconclusive, invalid or not engaged.")
     recommended = filters.BooleanFilter("comparison__recommended", label="The arm to use for its work.")
     self_run = filters.BooleanFilter(label="Uploaded, or measured by this service.")
-    since = filters.IsoDateTimeFilter("measured_at", "gte", label="Measured then or later.")
-    until = filters.IsoDateTimeFilter("measured_at", "lt", label="Measured before.")
+    since = Moment("measured_at", "gte", label="Measured then or later.")
+    until = Moment("measured_at", "lt", label="Measured before.")
 
     class Meta:
         model = Listing

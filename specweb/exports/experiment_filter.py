@@ -12,7 +12,7 @@ from specweb.experiments.models import Experiment, Origin, Visibility
 from specweb.experiments.text import storable
 from specweb.results.api_queries import in_state
 
-from .texts import Text
+from .texts import Moment, Text
 
 ORDERS = {"newest": ("-id",), "oldest": ("id",), "name": ("name", "-id")}
 
@@ -25,8 +25,8 @@ class ExperimentFilter(filters.FilterSet):
     origin = filters.ChoiceFilter(label="Measured by this service, or uploaded.", choices=Origin.choices)
     by = Text("created_by__username", label="Who submitted it.")
     host = filters.UUIDFilter(label="A job of it ran on this host.", method="by_host")
-    since = filters.IsoDateTimeFilter("created_at", "gte", label="Submitted then or later.")
-    until = filters.IsoDateTimeFilter("created_at", "lt", label="Submitted before.")
+    since = Moment("created_at", "gte", label="Submitted then or later.")
+    until = Moment("created_at", "lt", label="Submitted before.")
     order = filters.ChoiceFilter(label="In which order.", choices=[(name, name) for name in ORDERS], method="as_it_is")
 
     class Meta:

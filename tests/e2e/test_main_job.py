@@ -170,7 +170,7 @@ def test_the_page_tells_the_answer_and_each_number_leads_to_a_line_of_a_raw_file
     assert "Does a draft pay for counting and for free text?" in page.text
     for c in served.report["comparisons"]:
         assert f"{c['speedup']:.2f}" in page.text
-    numbers = links(page.text, r"/numbers\?")
+    numbers = links(page.text, r"^/jobs/[^/]+/numbers\?")
     assert numbers
     base = served.report["url"].split("/experiments/")[0]
     probes = served.client.get(base + numbers[0])

@@ -44,6 +44,12 @@ DRAWN = settings(
 pytestmark = pytest.mark.django_db
 
 
+@schemathesis.serializer("application/zip")
+def _as_it_is(context: Any, value: Any) -> bytes:
+    """What is drawn for an archive is no zip file, and the service says so."""
+    return value if isinstance(value, bytes) else str(value).encode(errors="surrogatepass")
+
+
 @pytest.fixture
 def it(db: Any) -> Iterator[Everything]:
     """The service answers in this very transaction, so it must not end its connection between requests."""
@@ -126,6 +132,7 @@ def _words(error: BaseException) -> str:
 def test_sound_requests_of_a_member_are_answered(it: Everything) -> None:
     """What a reader would send first: the addresses filled in with what is there."""
     needed = {"arm": f"{MARKER}-3", "point": POINT, "team": SLUG}
+    not_there = {"/api/v1/experiments/{experiment_id}/import"}  # what was measured here has no import
     program, wrong = Program(token=it.tokens["maintainer"]), []
     for operation in operations():
         if operation.method == "get":
@@ -134,6 +141,6 @@ def test_sound_requests_of_a_member_are_answered(it: Everything) -> None:
                 path = path.replace(f"{{{name}}}", str(value))
             asked = [p.name for p in operation.query if p.is_required]
             answer = program.get(path + ("?" + "&".join(f"{n}={needed[n]}" for n in asked) if asked else ""))
-            if answer.status_code != 200:
+            if answer.status_code != (404 if operation.path in not_there else 200):
                 wrong.append((path, answer.status_code))
     assert wrong == []
