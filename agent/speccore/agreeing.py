@@ -28,8 +28,25 @@ class Found:
     n_blocks: int = 0  # that the interval rests on; 0: many
 
     @property
+    def known(self) -> _Known | None:
+        """Its interval, if it has one that counts."""
+        if self.estimate is None or self.low is None or self.high is None or not self.judged:
+            return None
+        return _Known(self.run, self.estimate, self.low, self.high, self.verdict, self.n_blocks)
+
+
+@dataclass(frozen=True)
+class _Known:
+    run: str
+    estimate: float
+    low: float
+    high: float
+    verdict: str
+    n_blocks: int
+
+    @property
     def words(self) -> str:
-        return f"{self.estimate or 0:.2f}× [{self.low or 0:.2f}–{self.high or 0:.2f}]"
+        return f"{self.estimate:.2f}× [{self.low:.2f}–{self.high:.2f}]"
 
 
 @dataclass(frozen=True)
@@ -40,13 +57,13 @@ class Agreement:
 
 def agreement(runs: Sequence[Found]) -> Agreement:
     """Whether all intervals have a value in common, and what follows from that. Runs without one say nothing, and are named."""
-    sure = [r for r in runs if r.low is not None and r.high is not None and r.judged]
-    silent = [r.run for r in runs if r not in sure]
+    sure = [known for r in runs if (known := r.known)]
+    silent = [r.run for r in runs if not r.known]
     aside = f" {_listed(silent)} {'has' if len(silent) == 1 else 'have'} no interval that counts." if silent else ""
     if len(sure) < 2:
         only = f"Only {sure[0].run} has an interval: there is nothing to hold it against." if sure else "No run has an interval."
         return Agreement("one", only + (aside if sure else ""))
-    low, high = max(r.low for r in sure if r.low is not None), min(r.high for r in sure if r.high is not None)
+    low, high = max(r.low for r in sure), min(r.high for r in sure)
     if low <= high:
         many = "Both" if len(sure) == 2 else f"All {len(sure)}"
         words = (
@@ -69,7 +86,7 @@ def agreement(runs: Sequence[Found]) -> Agreement:
     return Agreement("apart", words + aside)
 
 
-def _surely_apart(runs: Sequence[Found]) -> bool:
+def _surely_apart(runs: Sequence[_Known]) -> bool:
     """Whether some two part by more than the pairs of so many equal runs do in one of twenty cases.
 
     Two equal runs have intervals without a common value in half a percent of cases, five runs some pair of them in 4 %; of more
@@ -79,18 +96,18 @@ def _surely_apart(runs: Sequence[Found]) -> bool:
     return max(low for low, _ in wide) > min(high for _, high in wide)
 
 
-def _widened(r: Found, n_runs: int) -> tuple[float, float]:
+def _widened(r: _Known, n_runs: int) -> tuple[float, float]:
     """In logs."""
-    low, high = math.log(r.low or 1), math.log(r.high or 1)
+    low, high = math.log(r.low), math.log(r.high)
     share = min(1.0, math.comb(PAIRS_OF, 2) / math.comb(n_runs, 2))
     df = max(1, r.n_blocks - 1) if r.n_blocks else MANY
     half = t_quantile(df, 1 - share * (1 - CONFIDENCE)) / t_quantile(df) * (high - low) / 2
     return (low + high) / 2 - half, (low + high) / 2 + half
 
 
-def _gap(a: Found, b: Found) -> float:
+def _gap(a: _Known, b: _Known) -> float:
     """How far two intervals lie apart; below 0 where they overlap."""
-    return max((a.low or 0) / (b.high or 1), (b.low or 0) / (a.high or 1))
+    return max(a.low / b.high, b.low / a.high)
 
 
 def _listed(names: Sequence[str]) -> str:

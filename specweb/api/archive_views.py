@@ -17,6 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from specweb.experiments.models import Experiment, Visibility
+from specweb.results import page_queries
 from specweb.results.archive_writing import archive_of, file_name
 from specweb.results.import_queries import imported
 from specweb.results.services.archives import compute_numbers, has_several_extensions, take_archive
@@ -78,7 +79,7 @@ class ImportAnswer(Answer):
 
 
 def _shown(request: Request, experiment_id: UUID) -> Experiment:
-    found = Experiment.objects.visible_to(request.user).select_related("team", "created_by").filter(pk=experiment_id).first()
+    found = page_queries.experiment_with_its_team(request.user, experiment_id)
     if found is None:
         raise Http404
     return found

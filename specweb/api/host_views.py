@@ -23,6 +23,7 @@ from specweb.experiments.services.hosts import (
     CODE_LIFE,
     create_enrolment_code,
     drain_host,
+    enrolment_code_shown,
     open_enrolment_codes,
     revoke_host,
     undrain_host,
@@ -149,8 +150,7 @@ class EnrolCodeWithdrawView(PeopleView):
     @describe("Withdraw a code", tag="Hosts", answer=CodeLine, scope=Scope.MANAGE, refuses=[409])
     def post(self, request: Request, code_id: int) -> Response:
         """No machine enrols with it from now on."""
-        known = EnrolmentCode.objects.filter(team__in=request.user.teams.all()).select_related("team")
-        code = known.filter(pk=code_id).first() if code_id < 2**63 else None
+        code = enrolment_code_shown(request.user, code_id)
         if code is None:
             raise Http404
         if not may_maintain(request.user, code.team):

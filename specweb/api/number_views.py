@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, get_args
 from uuid import UUID
 
-from django.db.models import Count, Prefetch
 from django.http import Http404
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -41,7 +40,7 @@ class JobView(PeopleView):
     @describe("A job: how far it is, and what it runs with", tag="Jobs", answer=told_as.JobFound)
     def get(self, request: Request, job_id: UUID) -> Response:
         found = shown_job(request, job_id)
-        job = Job.objects.read_by(request.user).select_related("host", "wanted_host", "runtime", "target", "inventory").get(pk=found.pk)
+        job = api_queries.job_with_what_it_ran_on(request.user, found.pk)
         counted = api_queries.trials_counted([job]).get(job.pk, (0, 0))
         told = shapes.job_whole(job, counted, for_team=job.for_team)
         return Response(told | {"experiment": str(found.experiment_id), "experiment_name": found.experiment.name})
@@ -134,10 +133,8 @@ class AnalysesView(PeopleView):
     @describe("The analyses of a job, the newest first", tag="Results", answer=told_as.AnalysesAnswer, query=PAGE)
     def get(self, request: Request, job_id: UUID) -> Response:
         """A job is analysed again where parsers or definitions became better; older answers stay."""
-        rows = Analysis.objects.filter(job=shown_job(request, job_id)).defer("numbers").annotate(n=Count("comparisons"))
-        newest = Analysis.objects.filter(job=job_id).order_by("-pk").values_list("pk", flat=True).first()
-        found, more = page(request, rows)
-        lines = [_analysis(a) | {"n_comparisons": a.n, "current": a.pk == newest} for a in found]
+        found, more = page(request, api_queries.analyses_of(shown_job(request, job_id)))
+        lines = [_analysis(a) | {"n_comparisons": a.n, "current": a.current} for a in found]
         urls = [{"api_url": shapes.address("api-analysis", job_id, a.pk)} for a in found]
         return Response({"analyses": [line | url for line, url in zip(lines, urls, strict=True)], "next": more})
 
@@ -146,7 +143,7 @@ class AnalysisView(PeopleView):
     @describe("One analysis as it was computed", tag="Results", answer=told_as.AnalysisAnswer)
     def get(self, request: Request, job_id: UUID, analysis_id: int) -> Response:
         job = shown_job(request, job_id)
-        found = Analysis.objects.filter(job=job, pk=analysis_id).first() if analysis_id < 2**63 else None
+        found = api_queries.analysis_of(job, analysis_id)
         if found is None:
             raise Http404
         return Response(_analysis(found) | {"content": found.numbers})
@@ -160,9 +157,7 @@ class TrialsView(PeopleView):
     @describe("The trials of a job with their attempts, in the order of running", tag="Results", answer=told_as.TrialsAnswer, query=PAGE)
     def get(self, request: Request, job_id: UUID) -> Response:
         job = shown_job(request, job_id)
-        attempts = Attempt.objects.order_by("received_at").defer("parse_error", "measurement")
-        rows = Trial.objects.filter(job=job).select_related("arm").prefetch_related(Prefetch("attempts", attempts))
-        found, more = page(request, rows, ("index",))
+        found, more = page(request, api_queries.trials_of(job), ("index",))
         return Response({"trials": [_trial(t) for t in found], "next": more})
 
 

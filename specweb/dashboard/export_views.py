@@ -11,10 +11,10 @@ from django.views.decorators.cache import cache_control
 from django.views.decorators.http import require_safe
 from speccore.errors import SpecWebError
 
-from specweb.experiments.models import Experiment
 from specweb.exports.answering import streamed
 from specweb.exports.files import FORMS
 from specweb.exports.tables import TABLES
+from specweb.results import page_queries
 from specweb.results.archive_writing import archive_of, file_name
 from specweb.results.import_queries import imported
 
@@ -49,13 +49,9 @@ def _refused(words: str, status: int) -> HttpResponse:
     return HttpResponse(f"{words}\n", content_type="text/plain; charset=utf-8", status=status)
 
 
-def _shown(request: HttpRequest, experiment_id: UUID) -> Experiment | None:
-    return Experiment.objects.visible_to(request.user).select_related("team", "created_by").filter(pk=experiment_id).first()
-
-
 @require_safe
 def archive(request: HttpRequest, experiment_id: UUID) -> HttpResponse | StreamingHttpResponse:
-    found = _shown(request, experiment_id)
+    found = page_queries.experiment_with_its_team(request.user, experiment_id)
     if found is None:
         return missing(request)
     try:
@@ -71,7 +67,7 @@ def archive(request: HttpRequest, experiment_id: UUID) -> HttpResponse | Streami
 @cache_control(private=True, no_cache=True)
 def import_of(request: HttpRequest, experiment_id: UUID) -> HttpResponse:
     """What the archive of an imported experiment said, where that is not what was computed here."""
-    found = _shown(request, experiment_id)
+    found = page_queries.experiment_with_its_team(request.user, experiment_id)
     if found is None:
         return missing(request)
     told = imported(found)

@@ -20,18 +20,18 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from specweb.accounts.models import Role
 from specweb.accounts.roles import maintains_somewhere, roles_held
 from specweb.accounts.services import may_maintain, team_of, teams_maintained
-from specweb.experiments.models import EnrolmentCode, Host
+from specweb.experiments.models import Host
 from specweb.experiments.services.hosts import (
     CODE_LIFE,
     create_enrolment_code,
     drain_host,
+    enrolment_code_shown,
     open_enrolment_codes,
     revoke_host,
     undrain_host,
     withdraw_enrolment_code,
 )
 from specweb.experiments.text import storable
-from specweb.experiments.viewer import teams_of
 from specweb.results import host_queries, runtime_queries
 from specweb.results.services.noise_floor import floors_of_host
 
@@ -113,7 +113,7 @@ def enrol(request: HttpRequest) -> HttpResponse:
 @require_POST
 def withdraw_code(request: HttpRequest, code_id: int) -> HttpResponse:
     """Of a code that is used up or too old nothing is left to withdraw."""
-    code = EnrolmentCode.objects.filter(pk=code_id, team__in=teams_of(request.user)).select_related("team").first()
+    code = enrolment_code_shown(request.user, code_id)
     if code is None:
         return missing(request)
     if not may_maintain(request.user, code.team):

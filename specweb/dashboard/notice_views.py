@@ -19,9 +19,9 @@ from django.views.decorators.http import require_POST, require_safe
 from speccore.errors import NotPossible
 
 from specweb.accounts.invitations import mail_works
-from specweb.accounts.models import Role, Team
+from specweb.accounts.models import Role
 from specweb.accounts.roles import roles_held
-from specweb.accounts.services import may_maintain, team_of
+from specweb.accounts.services import may_maintain, team_of, teams_maintained
 from specweb.experiments.text import storable
 from specweb.watching import queries
 from specweb.watching.models import Channel
@@ -43,7 +43,7 @@ def _page(request: HttpRequest, status: int = 200, **more: Any) -> HttpResponse:
         "channels": [(c, c.team_id in mine) for c in found],
         "deliveries": queries.deliveries(found),
         "most": queries.MOST_DELIVERIES,
-        "teams": list(Team.objects.filter(pk__in=mine).order_by("name")) if mine else [],
+        "teams": list(teams_maintained(request.user)) if mine else [],
         "kinds": [(k.value, k.label) for k in Kind if k != Kind.EMAIL or mail_works()],
         "events": [(e.value, e.label) for e in Event],
         "has_mail": mail_works(),

@@ -11,7 +11,6 @@ from speccore.importers import Run
 from speccore.metrics import METRICS
 
 from specweb.reported.models import Report, ReportedNumber, ReportedRun
-from specweb.reported.services import key_of
 
 #: Up to so many numbers a run, runs stand as rows of one table.
 MOST_ACROSS = 8
@@ -42,7 +41,7 @@ class RunShown:
     settings: list[tuple[str, str]]
     numbers: list[Shown]
     notes: str = ""
-    failed: int = 0
+    failed: int | None = None
     run: Any = field(default=None, repr=False)
 
     def cells(self, heads: Sequence[Shown]) -> list[Shown | None]:
@@ -121,7 +120,7 @@ def _shown(run: Any, numbers: list[Shown], anchor: str, title: str) -> RunShown:
     )
     about = [(name, text) for name, text in told if text]
     settings = sorted(run.settings.items())
-    return RunShown(title, anchor, about, settings, numbers, run.notes, run.n_failed or 0, run)
+    return RunShown(title, anchor, about, settings, numbers, run.notes, run.n_failed, run)
 
 
 def _plain(value: float | None) -> str:
@@ -188,7 +187,3 @@ def beside_row(run: ReportedRun) -> BesideRow:
 
 #: Runs on one page of a report.
 RUNS_A_PAGE = 50
-
-
-def can_be_found(words: str) -> bool:
-    return len(key_of(words)) >= 3

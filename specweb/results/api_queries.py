@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from django.db.models import Case, Count, Exists, OuterRef, Prefetch, Q, QuerySet, Subquery, When
+from django.db.models import Case, Count, Exists, F, OuterRef, Prefetch, Q, QuerySet, Subquery, When
 from django.db.models.lookups import Exact
 from speccore.jobstate import JobState
 
@@ -13,7 +13,7 @@ from specweb.accounts.models import User
 from specweb.experiments.models import STATE_ORDER, Experiment, ExperimentQuerySet, Host, Job
 from specweb.experiments.text import storable
 
-from .models import Comparison, EvidenceFile, Trial
+from .models import Analysis, Attempt, Comparison, EvidenceFile, Trial
 
 
 def experiments_listed(user: User) -> ExperimentQuerySet:
@@ -30,6 +30,27 @@ def in_state(found: ExperimentQuerySet, state: JobState) -> ExperimentQuerySet:
     found = found.filter(Exact(Subquery(here.order_by(order).values("state")[:1]), state.value))
     # Most are processed, so that the newest of them are soon found; where few are in a state, those are where to begin.
     return found if state is JobState.PROCESSED else found.filter(Exists(here.filter(state=state.value)))
+
+
+def job_with_what_it_ran_on(user: User, job_id: UUID) -> Job:
+    """A job that the person may read, with host, build, target and machine (1 statement)."""
+    return Job.objects.read_by(user).select_related("host", "wanted_host", "runtime", "target", "inventory").get(pk=job_id)
+
+
+def analyses_of(job: Job) -> QuerySet[Analysis]:
+    """Each with ``n``, its number of comparisons, and ``current``: whether none is newer."""
+    newest = Analysis.objects.filter(job=job).order_by("-pk").values("pk")[:1]
+    return Analysis.objects.filter(job=job).defer("numbers").annotate(n=Count("comparisons"), current=Exact(F("pk"), Subquery(newest)))
+
+
+def analysis_of(job: Job, analysis_id: int) -> Analysis | None:
+    return Analysis.objects.filter(job=job, pk=analysis_id).first() if analysis_id < 2**63 else None
+
+
+def trials_of(job: Job) -> QuerySet[Trial]:
+    """With their arms and attempts (2 statements)."""
+    attempts = Attempt.objects.order_by("received_at").defer("parse_error", "measurement")
+    return Trial.objects.filter(job=job).select_related("arm").prefetch_related(Prefetch("attempts", attempts))
 
 
 def trials_counted(jobs: Sequence[Job]) -> dict[UUID, tuple[int, int]]:

@@ -20,6 +20,11 @@ from . import memory_queries, narrowed, trial_evidence
 from .models import Analysis, Attempt, EvidenceFile, Probe, Trial
 
 
+def experiment_with_its_team(user: Viewer, experiment_id: UUID) -> Experiment | None:
+    """An experiment alone, if a person may read it (1 statement)."""
+    return Experiment.objects.visible_to(user).select_related("team", "created_by").filter(pk=experiment_id).first()
+
+
 def experiment_shown(user: Viewer, experiment_id: UUID) -> Experiment | None:
     """An experiment with its jobs and points, if a person may read it (3 statements)."""
     alias = HostModel.objects.filter(host=OuterRef("host"), model=OuterRef("target")).order_by("pk").values("alias")[:1]

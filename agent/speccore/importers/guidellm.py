@@ -73,7 +73,8 @@ def _run(root: Place, bench: Place, warnings: list[str]) -> Run:
     for warned in bench.at("warnings").objects()[:20]:
         warnings.append(f"guidellm itself warns: {warned.at('message').text(200)}")
     totals, strategy = metrics.at("request_totals"), config.at("strategy")
-    failed = (totals.at("errored").whole("requests") or 0) + (totals.at("incomplete").whole("requests") or 0)
+    counts = [n for key in ("errored", "incomplete") if (n := totals.at(key).whole("requests")) is not None]
+    failed = sum(counts) if counts else None
     if failed:
         warnings.append(f"{failed:,} of {totals.at('total').text(20)} requests failed or did not end: the figures are of the others.")
     streams = strategy.at("streams") or strategy.at("max_concurrency")

@@ -19,6 +19,7 @@ from specweb.accounts import audit
 from specweb.accounts.models import Team
 from specweb.accounts.tokens import hash_of, new_secret
 from specweb.experiments.models import EnrolmentCode, Host, HostInventory, HostModel, HostRuntime, Job, Model, Runtime
+from specweb.experiments.viewer import Viewer, teams_of
 
 from .jobs import fail_job, move_job
 
@@ -39,6 +40,12 @@ def open_enrolment_codes(teams: Iterable[Team], now: datetime) -> list[Enrolment
     """Codes with which a machine could still become a host of one of the teams, the newest first (1 statement)."""
     found = EnrolmentCode.objects.filter(team__in=teams, used_at=None, expires_at__gt=now).select_related("team")
     return list(found.order_by("-pk"))
+
+
+def enrolment_code_shown(user: Viewer, code_id: int) -> EnrolmentCode | None:
+    """A code of one of a person's teams (1 statement)."""
+    known = EnrolmentCode.objects.filter(pk=code_id, team__in=teams_of(user)).select_related("team")
+    return known.first() if code_id < 2**63 else None
 
 
 def withdraw_enrolment_code(code: EnrolmentCode) -> bool:
